@@ -1,0 +1,32 @@
+"""What can go wrong, sorted by who must act on it.
+
+    StyleServeError
+    ├── ConfigError     the operator: a setting, a port, the machine    start-up refuses, exit code 2
+    ├── ModelError      the operator: a model file                      start-up refuses, exit code 2
+    ├── RequestError    the caller: a picture or an option              HTTP 400
+    └── InferenceError  us                                              HTTP 500, logged with its traceback
+"""
+
+
+class StyleServeError(Exception):
+    """Base of all errors of this package: one or more problems, each told in one line."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = tuple(" ".join(problem.split()) for problem in problems)
+        super().__init__("; ".join(self.problems))
+
+
+class ConfigError(StyleServeError):
+    """A setting, or the machine, does not allow to start."""
+
+
+class ModelError(StyleServeError):
+    """A model file cannot be converted or served."""
+
+
+class RequestError(StyleServeError):
+    """A request cannot be answered as it is; the message says what to send instead."""
+
+
+class InferenceError(StyleServeError):
+    """A valid request failed inside the server."""
