@@ -1,10 +1,10 @@
 """What can go wrong, sorted by who must act on it.
 
-    StyleServeError
-    ├── ConfigError     the operator: a setting, a port, the machine    start-up refuses, exit code 2
-    ├── ModelError      the operator: a model file                      start-up refuses, exit code 2
-    ├── RequestError    the caller: a picture or an option              HTTP 400
-    └── InferenceError  us                                              HTTP 500, logged with its traceback
+StyleServeError
+├── ConfigError     the operator: a setting, a port, the machine    no start, exit code 2
+├── ModelError      the operator: a model file                      no start, exit code 2
+├── RequestError    the caller: a picture or an option              HTTP 400
+└── InferenceError  us                                              HTTP 500, traceback in the log
 """
 
 
@@ -12,6 +12,7 @@ class StyleServeError(Exception):
     """Base of all errors of this package: one or more problems, each told in one line."""
 
     def __init__(self, *problems: str) -> None:
+        """Tell `problems`; line breaks in them become spaces."""
         self.problems = tuple(" ".join(problem.split()) for problem in problems)
         super().__init__("; ".join(self.problems))
 

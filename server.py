@@ -1,0 +1,56 @@
+"""Serve every ONNX image-to-image model of a folder; `--help` lists the settings."""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from styleserve import logs, settings
+from styleserve.errors import ConfigError, ModelError
+
+LOGGER = logging.getLogger("styleserve")
+
+OK, GAVE_UP, REFUSED = 0, 1, 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    Returns:
+        The exit code: 0 after an orderly stop, 1 when Triton died too often, 2 when a setting, the
+        machine or a model does not allow to start.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        options = settings.load(argv)
+        logs.set_up(options.log_format, options.log_level)
+        return _serve(options, stop)
+    except (ConfigError, ModelError) as error:
+        for problem in error.problems:
+            LOGGER.critical("cannot start: %s", problem)
+        return REFUSED
+
+
+def _serve(options: settings.ServerSettings, stop: threading.Event) -> int:
+    # Imported late, so that --help and a bad setting answer at once.
+    from styleserve import lifecycle, machine
+    from styleserve.catalog import load_catalog
+    from styleserve.runtime import Runtime
+
+    machine.check(options)
+    for path in machine.clean_leftovers(options.cache_dir):
+        LOGGER.info("removed %s, left by a server that was killed", path)
+    runtime = Runtime.create(options.providers, options.threads, options.concurrency)
+    LOGGER.info(
+        "loading models from %s: providers %s, %d threads, %d at once",
+        *(options.models_dir, ", ".join(runtime.providers), runtime.threads, runtime.concurrency),
+    )
+    catalog = load_catalog(options.models_dir, runtime)
+    return OK if lifecycle.run(catalog, options, stop) else GAVE_UP
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

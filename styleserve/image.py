@@ -1,0 +1,128 @@
+"""Pictures as arrays: check, fit into a network's input, undo the fit, blend. Knows no model.
+
+A picture is uint8, HxWx3, RGB, rows from top to bottom.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from styleserve.errors import RequestError
+
+Image = NDArray[np.uint8]
+
+CHANNELS = 3
+
+
+def check(image: NDArray[np.generic], max_pixels: int) -> Image:
+    """Return `image` as a contiguous picture.
+
+    Raises:
+        RequestError: if it is not uint8 HxWx3, is empty or has more than `max_pixels` pixels.
+    """
+    if image.dtype != np.uint8:
+        raise RequestError(f"a picture must be UINT8 with values 0..255, got {image.dtype}")
+    if image.ndim != 3 or image.shape[2] != CHANNELS:
+        raise RequestError(f"a picture must have the shape [height, width, 3], got {image.shape}")
+    if image.size == 0:
+        raise RequestError(f"a picture must have at least one pixel, got the shape {image.shape}")
+    check_size(image.shape[0], image.shape[1], max_pixels)
+    return np.ascontiguousarray(image, dtype=np.uint8)
+
+
+def check_size(height: int, width: int, max_pixels: int) -> None:
+    """Refuse a picture of more than `max_pixels` pixels.
+
+    Raises:
+        RequestError: naming the size and the limit.
+    """
+    if height * width > max_pixels:
+        raise RequestError(
+            f"the picture has {width}x{height} = {height * width:,} pixels, at most "
+            f"{max_pixels:,} are allowed; send a smaller one or raise STYLESERVE_MAX_PIXELS"
+        )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a picture lies on a network's canvas; undoes the fit. Sizes are (height, width)."""
+
+    original: tuple[int, int]
+    fitted: tuple[int, int]
+    offset: tuple[int, int]
+
+    def undo(self, canvas: Image) -> Image:
+        """Cut the picture out of `canvas` and bring it back to its original size."""
+        top, left = self.offset
+        height, width = self.fitted
+        return resize(canvas[top : top + height, left : left + width], self.original)
+
+
+def fit_native(image: Image, max_side: int, multiple: int, min_side: int) -> tuple[Image, Frame]:
+    """Fit `image` for a network that takes any size.
+
+    The picture keeps its size up to `max_side` pixels on the longer side (0: no limit) and is
+    padded at the bottom and right to sides that are multiples of `multiple` and at least
+    `min_side`.
+    """
+    height, width = image.shape[:2]
+    scale = min(1.0, max_side / max(height, width)) if max_side else 1.0
+    fitted = max(1, round(height * scale)), max(1, round(width * scale))
+    canvas = (
+        _round_up(max(fitted[0], min_side), multiple),
+        _round_up(max(fitted[1], min_side), multiple),
+    )
+    return _place(image, fitted, canvas, (0, 0))
+
+
+def fit_fixed(image: Image, size: tuple[int, int]) -> tuple[Image, Frame]:
+    """Fit `image` for a network that takes one `size` (height, width): centred, never distorted."""
+    height, width = image.shape[:2]
+    scale = min(size[0] / height, size[1] / width)
+    fitted = max(1, round(height * scale)), max(1, round(width * scale))
+    offset = (size[0] - fitted[0]) // 2, (size[1] - fitted[1]) // 2
+    return _place(image, fitted, size, offset)
+
+
+def resize(image: Image, size: tuple[int, int]) -> Image:
+    """Resample `image` to `size` (height, width): by area when shrinking, else cubic."""
+    if image.shape[:2] == size:
+        return image
+    shrinks = size[0] * size[1] < image.shape[0] * image.shape[1]
+    method = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
+    return np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=method), dtype=np.uint8)
+
+
+def keep_color(styled: Image, original: Image) -> Image:
+    """Give `styled` the colours of `original`: its luma (BT.601), the original's chroma."""
+    chroma = cv2.cvtColor(original, cv2.COLOR_RGB2YCrCb)
+    chroma[..., 0] = cv2.cvtColor(styled, cv2.COLOR_RGB2YCrCb)[..., 0]
+    return np.asarray(cv2.cvtColor(chroma, cv2.COLOR_YCrCb2RGB), dtype=np.uint8)
+
+
+def blend(original: Image, styled: Image, strength: float) -> Image:
+    """Mix `original` (`strength` 0) and `styled` (`strength` 1), rounded."""
+    mixed = cv2.addWeighted(styled, strength, original, 1.0 - strength, 0.0)
+    return np.asarray(mixed, dtype=np.uint8)
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _place(
+    image: Image, fitted: tuple[int, int], canvas: tuple[int, int], offset: tuple[int, int]
+) -> tuple[Image, Frame]:
+    frame = Frame((image.shape[0], image.shape[1]), fitted, offset)
+    top, left = offset
+    bottom, right = canvas[0] - fitted[0] - top, canvas[1] - fitted[1] - left
+    inner = resize(image, fitted)
+    if not (top or left or bottom or right):
+        return inner, frame
+    # Reflection needs more pixels than it adds, and a letterbox shows no mirror image.
+    mirrors = offset == (0, 0) and bottom < fitted[0] and right < fitted[1]
+    border = cv2.BORDER_REFLECT_101 if mirrors else cv2.BORDER_REPLICATE
+    padded = cv2.copyMakeBorder(inner, top, bottom, left, right, border)
+    return np.asarray(padded, dtype=np.uint8), frame

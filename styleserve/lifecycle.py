@@ -1,0 +1,94 @@
+"""Start the server, watch it, restart it when a part of it dies, stop it."""
+
+import logging
+import os
+import resource
+import shutil
+import threading
+import time
+from collections import deque
+
+import psutil
+
+from styleserve import machine
+from styleserve.catalog import Catalog
+from styleserve.serving import Server, StartError
+from styleserve.settings import ServerSettings
+
+LOGGER = logging.getLogger(__name__)
+
+# Triton copies a JSON body onto a thread's stack and dies where it does not fit. Half of this is
+# the largest body; the memory is reserved, not used.
+STACK_BYTES = 512 << 20
+WATCH_PERIOD_S = 0.25
+MAX_RESTARTS = 5
+RESTART_WINDOW_S = 600.0
+
+
+def run(catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> bool:
+    """Serve `catalog` until `stop` is set; restart when tritonserver or a worker dies.
+
+    Returns:
+        True after an orderly stop, False when it died too often to go on.
+    """
+    os.environ["LD_LIBRARY_PATH"] = machine.library_path()
+    _raise_stack_limit()
+    deaths: deque[float] = deque(maxlen=MAX_RESTARTS + 1)
+    while not stop.is_set():
+        _serve(catalog, settings, stop)
+        deaths.append(time.monotonic())
+        if len(deaths) > MAX_RESTARTS and deaths[-1] - deaths[0] < RESTART_WINDOW_S:
+            LOGGER.error("giving up: %d restarts in %d s", MAX_RESTARTS, RESTART_WINDOW_S)
+            return False
+    return True
+
+
+def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> None:
+    """Serve until asked to stop or until something dies."""
+    start = time.perf_counter()
+    server = Server(catalog, settings, stop)
+    try:
+        server.run()
+        LOGGER.info(
+            "ready after %.1f s: %d models on http://%s:%d, gRPC on %d, metrics on %d",
+            *(time.perf_counter() - start, len(catalog), settings.host),
+            *(settings.http_port, settings.grpc_port, settings.metrics_port),
+        )
+        _watch(server, stop)
+    except StartError as error:
+        LOGGER.error("%s", error)
+    finally:
+        server.stop()
+        shutil.rmtree(server.workspace, ignore_errors=True)
+        machine.clean_leftovers(settings.cache_dir)
+
+
+def _watch(server: Server, stop: threading.Event) -> None:
+    workers = server.workers()
+    while not stop.wait(WATCH_PERIOD_S):
+        if not server.is_alive():
+            LOGGER.error("tritonserver has died, restarting it")
+            return
+        if not all(map(_is_running, workers)):
+            LOGGER.error("a worker process has died, restarting Triton")
+            return
+    LOGGER.info("stopping, running requests are finished first")
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _raise_stack_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    allowed = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (allowed, hard))
+    if allowed < STACK_BYTES:
+        LOGGER.warning(
+            "the stack limit of this machine allows JSON bodies of up to %d MiB, larger ones "
+            "restart the server; raise `ulimit -Hs` to %d",
+            *(allowed >> 21, STACK_BYTES >> 10),
+        )

@@ -1,0 +1,149 @@
+"""What the server needs of the machine, checked before it starts, and what it leaves behind."""
+
+import os
+import re
+import shutil
+import socket
+import sys
+import sysconfig
+from pathlib import Path
+
+import psutil
+
+from styleserve.errors import ConfigError
+from styleserve.settings import ServerSettings
+
+SHM = Path("/dev/shm")
+# Measured on PyTriton 0.7.0: each model reserves 4 MB, and a picture lies there up to four times
+# (input and answer, once for Triton and once for PyTriton).
+SHM_BASE_BYTES = 64 << 20
+SHM_COPIES = 4
+# A socket's path may have 107 characters; PyTriton's are <workspace>/<model name>-config.sock.
+SOCKET_PATH_LIMIT = 107
+OWN_WORKSPACE = "styleserve-{pid}"
+LEFTOVER_SHM = re.compile(r"pytrtion(\d+)-")  # PyTriton's own spelling
+LEFTOVER_WORKSPACE = re.compile(r"styleserve-(\d+)$")
+
+
+def check(settings: ServerSettings) -> None:
+    """Refuse a machine on which the server could not run.
+
+    Raises:
+        ConfigError: with one line for each thing to change.
+    """
+    problems = (
+        *_port_problems(settings),
+        *_python_problems(),
+        *_cache_problems(settings.cache_dir.expanduser()),
+        *_shm_problems(settings.max_pixels),
+    )
+    if problems:
+        raise ConfigError(*problems)
+
+
+def new_workspace(cache_dir: Path) -> Path:
+    """Return the path, not yet made, of this process's folder for Triton's files."""
+    return cache_dir.expanduser() / OWN_WORKSPACE.format(pid=os.getpid())
+
+
+def library_path() -> str:
+    """Return LD_LIBRARY_PATH with this Python's own libpython first.
+
+    Triton's workers are linked to libpython3.X.so. Where they find the system's copy of another
+    patch version, no model loads.
+    """
+    own = str(sysconfig.get_config_var("LIBDIR"))
+    return ":".join(filter(None, (own, os.environ.get("LD_LIBRARY_PATH"))))
+
+
+def has_gpu() -> bool:
+    """Tell whether this machine shows an NVIDIA GPU."""
+    return Path("/dev/nvidiactl").exists()
+
+
+def clean_leftovers(cache_dir: Path) -> list[Path]:
+    """Remove shared memory and workspaces of servers that were killed; return what was removed.
+
+    This process's own count as stale too (in a container every server has the same process id),
+    so call it only while Triton is not running.
+    """
+    folders = ((SHM, LEFTOVER_SHM), (cache_dir.expanduser(), LEFTOVER_WORKSPACE))
+    stale = [
+        path
+        for folder, pattern in folders
+        for path in folder.iterdir()
+        if (match := pattern.match(path.name)) and _is_stale(int(match[1]))
+    ]
+    for path in stale:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return stale
+
+
+def _is_stale(pid: int) -> bool:
+    return pid == os.getpid() or not psutil.pid_exists(pid)
+
+
+def _port_problems(settings: ServerSettings) -> list[str]:
+    problems = []
+    for field in ("http_port", "grpc_port", "metrics_port"):
+        port = getattr(settings, field)
+        try:
+            with socket.create_server((settings.host, port)):
+                pass
+        except OSError as error:
+            problems.append(
+                f"port {port} on {settings.host} cannot be used: {error.strerror}; free it or set "
+                f"STYLESERVE_{field.upper()}"
+            )
+    return problems
+
+
+def _python_problems() -> list[str]:
+    if not sys.platform.startswith("linux"):
+        return [f"PyTriton runs on Linux only, this is {sys.platform}; use the container"]
+    name = sysconfig.get_config_var("INSTSONAME") or "libpython"
+    folder, triplet = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("MULTIARCH")
+    if any(Path(folder, part, name).exists() for part in ("", triplet or "")) and ".so" in name:
+        return []
+    return [
+        f"this Python {sys.version.split()[0]} has no shared library ({name} is not in {folder}), "
+        f"which Triton's workers need; install one built with --enable-shared (for pyenv: "
+        f"PYTHON_CONFIGURE_OPTS=--enable-shared) or Debian's libpython3"
+    ]
+
+
+def _cache_problems(folder: Path) -> list[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        return [f"the cache folder {folder} cannot be written: {error.strerror}; {_set_cache()}"]
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return [f"the cache folder {folder} is mounted noexec, Triton runs from it; {_set_cache()}"]
+    longest = len(str(folder.resolve() / OWN_WORKSPACE.format(pid=1 << 22))) + len("/-config.sock")
+    room = SOCKET_PATH_LIMIT - longest
+    if room < 20:
+        return [
+            f"the cache folder's path {folder} is too long by {20 - room} characters; {_set_cache()}"
+        ]
+    return []
+
+
+def _set_cache() -> str:
+    return "set STYLESERVE_CACHE_DIR to another folder"
+
+
+def _shm_problems(max_pixels: int) -> list[str]:
+    free = shutil.disk_usage(SHM).free if SHM.is_dir() else 0
+    needed = SHM_BASE_BYTES + SHM_COPIES * 3 * max_pixels
+    if free >= needed:
+        return []
+    return [
+        f"{SHM} has {free >> 20} MiB free, pictures of up to {max_pixels:,} pixels need "
+        f"{needed >> 20} MiB; enlarge it (docker run --shm-size=1g) or lower STYLESERVE_MAX_PIXELS"
+    ]

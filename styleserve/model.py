@@ -1,0 +1,125 @@
+"""One ONNX file as a function from a picture to a picture of the same size."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from styleserve import image as pictures
+from styleserve import metadata
+from styleserve.errors import InferenceError, ModelError
+from styleserve.image import Image
+from styleserve.probe import SMALLEST_SIDE_PX, size_multiple
+from styleserve.runtime import Runtime, reason
+
+WARM_UP_SIDE = 256
+
+
+class StyleModel:
+    """A style-transfer network: float32 NCHW, RGB 0..255 in and out.
+
+    Takes pictures of any size: natively if its file leaves height and width open, else by
+    fitting them into its one size.
+    """
+
+    kind = "style"
+
+    def __init__(self, path: Path, runtime: Runtime) -> None:
+        """Load the file, prove that it answers a picture of its own size, and warm it up.
+
+        Raises:
+            ModelError: if the file cannot be loaded or is no image-to-image network.
+        """
+        self.path = path
+        self._runtime = runtime
+        self._session = runtime.open(path)
+        self._metadata = self._session.get_modelmeta().custom_metadata_map
+        self._input, self._output, self._size = self._signature()
+        self._multiple = 1 if self._size else self._find_multiple()
+        try:
+            self(np.full((*(self._size or (WARM_UP_SIDE, WARM_UP_SIDE)), 3), 127, np.uint8), 0)
+        except InferenceError as error:
+            raise ModelError(f"{path}: {error}") from error
+
+    def __call__(self, image: Image, max_side: int) -> Image:
+        """Return `image` in this style, at the same size.
+
+        Args:
+            image: uint8 HxWx3 RGB.
+            max_side: longer side in pixels at which the network works at the most; 0 for no limit.
+
+        Raises:
+            InferenceError: if the network fails or answers nonsense.
+        """
+        if self._size:
+            canvas, frame = pictures.fit_fixed(image, self._size)
+        else:
+            canvas, frame = pictures.fit_native(image, max_side, self._multiple, SMALLEST_SIDE_PX)
+        return frame.undo(self._run(canvas))
+
+    def describe(self) -> dict[str, Any]:
+        """Tell what a caller may want to know: size rules, provider, precision, origin."""
+        return {
+            "kind": self.kind,
+            "description": self._metadata.get(metadata.DESCRIPTION, ""),
+            "size": "x".join(map(str, reversed(self._size))) if self._size else "any",
+            "multiple": self._multiple,
+            "provider": self._session.get_providers()[0],
+            "precision": "fp32",
+            "opset": self._metadata.get(metadata.OPSET, "unknown"),
+            "source_sha256": self._metadata.get(metadata.SOURCE_SHA256, "unknown"),
+        }
+
+    def _signature(self) -> tuple[str, str, tuple[int, int] | None]:
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        found = ", ".join(f"{t.name} {t.type} {t.shape}" for t in (*inputs, *outputs))
+        if len(inputs) != 1 or len(outputs) != 1 or not all(map(_is_picture, (*inputs, *outputs))):
+            raise ModelError(
+                f"{self.path}: a style model has one input and one output, both float32 "
+                f"[1, 3, height, width], this file has {found}"
+            )
+        height, width = inputs[0].shape[2:]
+        fixed = isinstance(height, int) and isinstance(width, int)
+        return inputs[0].name, outputs[0].name, (height, width) if fixed else None
+
+    def _find_multiple(self) -> int:
+        told = self._metadata.get(metadata.SIZE_MULTIPLE)
+        multiple = int(told) if told else size_multiple(self._infer)
+        if multiple is None:
+            raise ModelError(
+                f"{self.path}: its answers differ in size from its inputs at every multiple tried; "
+                f"a style model must answer a picture of the size it gets"
+            )
+        return multiple
+
+    def _infer(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
+        try:
+            with self._runtime.gate:
+                answer = self._session.run([self._output], {self._input: tensor})[0]
+        except Exception as error:
+            height, width = tensor.shape[2:]
+            raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
+        return np.asarray(answer, dtype=np.float32)
+
+    def _run(self, canvas: Image) -> Image:
+        height, width = canvas.shape[:2]
+        answer = self._infer(np.asarray(cv2.dnn.blobFromImage(canvas), dtype=np.float32))
+        if answer.shape != (1, 3, height, width):
+            raise InferenceError(f"it answered {answer.shape} to a {width}x{height} picture")
+        if not cv2.checkRange(answer.reshape(1, -1)):
+            raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
+        # cv2.add rounds and clips each value to 0..255; a cast would wrap it around.
+        zero = np.zeros(1)
+        planes = [cv2.add(plane, zero, dtype=cv2.CV_8U) for plane in answer[0]]
+        return np.asarray(cv2.merge(planes), dtype=np.uint8)
+
+
+def _is_picture(tensor: Any) -> bool:  # noqa: ANN401  onnxruntime's NodeArg is untyped
+    if tensor.type != "tensor(float)" or len(tensor.shape) != 4:
+        return False
+    batch, channels = tensor.shape[:2]  # a name or None stands for any number
+    return (batch == 1 or not isinstance(batch, int)) and (
+        channels == 3 or not isinstance(channels, int)
+    )

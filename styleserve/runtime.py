@@ -1,0 +1,103 @@
+"""ONNX Runtime on this machine: which providers, how many threads, how many runs at once."""
+
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+from loky import cpu_count
+
+from styleserve.errors import ConfigError, ModelError
+
+# In order of preference. TensorRT builds engines for minutes, so it runs only when asked for.
+PROVIDERS = {
+    "cuda": "CUDAExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "cpu": "CPUExecutionProvider",
+}
+ON_REQUEST = {"tensorrt": "TensorrtExecutionProvider"}
+GPU = {"cuda", "tensorrt"}
+
+
+def choose_providers(setting: str) -> tuple[str, ...]:
+    """Return short provider names in order, ending with cpu, for `setting` (a list or "auto").
+
+    Raises:
+        ConfigError: for a name that is unknown or not installed.
+    """
+    available = set(onnxruntime.get_available_providers())
+    known = PROVIDERS | ON_REQUEST
+    installed = [name for name, provider in known.items() if provider in available]
+    if setting.strip().lower() == "auto":
+        return tuple(name for name in PROVIDERS if name in installed)
+    names = [name.strip().lower() for name in setting.split(",") if name.strip()]
+    missing = [name for name in names if name not in installed]
+    if missing or not names:
+        raise ConfigError(
+            f"providers: {', '.join(missing) or 'nothing'} cannot be used, installed are "
+            f"{', '.join(installed)}; set STYLESERVE_PROVIDERS to some of these or to auto"
+        )
+    return (*(name for name in dict.fromkeys(names) if name != "cpu"), "cpu")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How models run here. All models of a process share one `gate`, the cap on runs at once."""
+
+    providers: tuple[str, ...]
+    threads: int
+    concurrency: int
+    gate: threading.BoundedSemaphore
+
+    @classmethod
+    def create(cls, providers: str = "auto", threads: int = 0, concurrency: int = 0) -> "Runtime":
+        """Fill in what is left to choose: 0 threads means the CPU quota, 0 runs means 1 or 2."""
+        names = choose_providers(providers)
+        at_once = concurrency or (2 if GPU & set(names) else 1)
+        gate = threading.BoundedSemaphore(at_once)
+        return cls(names, threads or int(cpu_count()), at_once, gate)
+
+    def open(self, path: Path) -> onnxruntime.InferenceSession:
+        """Load a model file.
+
+        Raises:
+            ModelError: if ONNX Runtime refuses the file or drops the first provider.
+        """
+        wanted = [self._provider(name) for name in self.providers]
+        try:
+            session = onnxruntime.InferenceSession(str(path), self._options(), providers=wanted)
+        except Exception as error:
+            raise ModelError(f"{path}: ONNX Runtime cannot load it: {reason(error)}") from error
+        if session.get_providers()[0] != wanted[0][0]:
+            raise ModelError(
+                f"{path}: asked for {self.providers[0]}, but ONNX Runtime dropped it and would run "
+                f"on {', '.join(session.get_providers())}; mend its installation or set "
+                f"STYLESERVE_PROVIDERS=cpu"
+            )
+        return session
+
+    def _options(self) -> onnxruntime.SessionOptions:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        # The arena would keep what the largest picture needed; waiting threads would spin.
+        options.enable_cpu_mem_arena = False
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return options
+
+    def _provider(self, name: str) -> tuple[str, dict[str, Any]]:
+        openvino = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": self.threads}
+        options: dict[str, dict[str, Any]] = {
+            "openvino": {"device_type": "CPU", "load_config": json.dumps({"CPU": openvino})},
+            # The default, an exhaustive search, is repeated for every new size.
+            "cuda": {"cudnn_conv_algo_search": "HEURISTIC"},
+        }
+        return (PROVIDERS | ON_REQUEST)[name], options.get(name, {})
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of an ONNX Runtime error, without its source position."""
+    return str(error).strip().split("\n")[0].split("] : ")[-1][:300]

@@ -1,0 +1,109 @@
+"""Every setting, once: a flag wins over the environment (`STYLESERVE_*`), that over the default.
+
+Only this module reads the environment for settings of styleserve.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from styleserve.errors import ConfigError
+
+PREFIX = "STYLESERVE_"
+
+
+class ServerSettings(BaseSettings):
+    """Serve every ONNX image-to-image model of a folder over HTTP, gRPC and metrics."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        cli_prog_name="server.py",
+        cli_kebab_case=True,
+        cli_exit_on_error=False,
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    models_dir: Path = Path("models/converted")
+    """Folder with the served models; every *.onnx at any depth below it."""
+    host: str = "0.0.0.0"  # containers need it; the README's security section says what is open
+    """Address to listen on."""
+    http_port: int = Field(8000, ge=1, le=65535)
+    """Port of the HTTP endpoint."""
+    grpc_port: int = Field(8001, ge=1, le=65535)
+    """Port of the gRPC endpoint."""
+    metrics_port: int = Field(8002, ge=1, le=65535)
+    """Port of the Prometheus metrics."""
+    access_token: SecretStr | None = None
+    """Token for Triton's protected endpoints (model repository, trace, ...); random if unset."""
+    providers: str = "auto"
+    """Comma-separated execution providers in order (cuda, tensorrt, openvino, cpu), or auto."""
+    threads: int = Field(0, ge=0, le=1024)
+    """Threads of one model run; 0 takes the CPU quota of the container or machine."""
+    concurrency: int = Field(0, ge=0, le=1024)
+    """Models that run at once; 0 means 1 on a CPU and 2 on a GPU."""
+    queue_size: int = Field(32, ge=1, le=10_000)
+    """Requests that may wait for one model; further ones are answered with 503."""
+    max_side: int = Field(1024, ge=0, le=65_536)
+    """Longer side, in pixels, at which a picture is worked on; 0 sets no limit."""
+    max_pixels: int = Field(50_000_000, ge=1, le=1_000_000_000)
+    """Largest picture accepted, in pixels."""
+    cache_mb: int = Field(0, ge=0, le=65_536)
+    """Memory for answers to repeated requests, in MiB; 0 keeps none."""
+    cache_dir: Path = Path("~/.cache/styleserve")
+    """Folder for Triton's files while the server runs; must allow execution."""
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """Log lines for people (text) or machines (json); auto means text on a terminal."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe log lines to show; debug has one line for each request."""
+
+
+def load(argv: Sequence[str]) -> ServerSettings:
+    """Read the settings from the flags `argv`, the environment and the defaults.
+
+    Raises:
+        ConfigError: with one line for each setting that is unknown or out of range.
+    """
+    unknown = sorted(_environment() - set(ServerSettings.model_fields) - CLIENT_FIELDS)
+    if unknown:
+        raise ConfigError(*(_unknown(name) for name in unknown))
+    try:
+        settings = ServerSettings(_cli_parse_args=list(argv))  # type: ignore[call-arg]
+    except SettingsError as error:
+        raise ConfigError(f"{error}; server.py --help lists the flags") from error
+    except ValidationError as error:
+        raise ConfigError(*(_problem(item) for item in error.errors())) from error
+    ports = (settings.http_port, settings.grpc_port, settings.metrics_port)
+    if len(set(ports)) < len(ports):
+        raise ConfigError(
+            f"the HTTP, gRPC and metrics ports must differ, got {ports}; change one of "
+            f"{PREFIX}HTTP_PORT, {PREFIX}GRPC_PORT, {PREFIX}METRICS_PORT"
+        )
+    return settings
+
+
+CLIENT_FIELDS = {"url", "client_port"}
+
+
+def _environment() -> set[str]:
+    names = (name for name, value in os.environ.items() if value)
+    return {name.removeprefix(PREFIX).lower() for name in names if name.startswith(PREFIX)}
+
+
+def _unknown(name: str) -> str:
+    known = ", ".join(PREFIX + field.upper() for field in ServerSettings.model_fields)
+    return f"{PREFIX}{name.upper()} is no setting of this server; the settings are {known}"
+
+
+def _problem(item: Any) -> str:  # noqa: ANN401  pydantic's ErrorDetails
+    field = str(item["loc"][0])
+    reason = item["msg"][:1].lower() + item["msg"][1:]
+    return (
+        f"{field}: {reason}, got {item['input']!r}; "
+        f"set {PREFIX}{field.upper()} or --{field.replace('_', '-')}"
+    )
