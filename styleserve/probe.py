@@ -30,7 +30,8 @@ def photo(height: int, width: int, count: int = 1) -> Tensor:
         light[:, inside] = np.array([[220.0], [90.0], [40.0]])
         light[:, stripes & ~inside] *= 0.3
         pictures.append(light)
-    return np.rint(np.clip(np.stack(pictures) + grain, 0, 255)).astype(np.float32)
+    pixels: Tensor = np.rint(np.clip(np.stack(pictures) + grain, 0, 255)).astype(np.float32)
+    return pixels
 
 
 def size_multiple(run: Run) -> int | None:
