@@ -10,13 +10,14 @@ from typing import Any, Protocol
 
 from styleserve.errors import ModelError
 from styleserve.image import Image
+from styleserve.machine import LONGEST_NAME
 from styleserve.model import StyleModel
 from styleserve.runtime import Runtime
 
 LOGGER = logging.getLogger(__name__)
 
 RESERVED = "catalog"  # the model that lists the others
-ALLOWED_NAME = re.compile(r"[A-Za-z0-9._-]+")
+ALLOWED_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 VERSION_SUFFIX = re.compile(r"-\d+$")
 
 

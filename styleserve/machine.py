@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import socket
 import sys
@@ -20,9 +21,9 @@ SHM_BASE_BYTES = 64 << 20
 SHM_COPIES = 4
 # A socket's path may have 107 characters; PyTriton's are <workspace>/<model name>-config.sock.
 SOCKET_PATH_LIMIT = 107
-OWN_WORKSPACE = "styleserve-{pid}"
+LONGEST_NAME = 40  # of a model, in characters
 LEFTOVER_SHM = re.compile(r"pytrtion(\d+)-")  # PyTriton's own spelling
-LEFTOVER_WORKSPACE = re.compile(r"styleserve-(\d+)$")
+LEFTOVER_WORKSPACE = re.compile(r"styleserve-(\d+)-")
 
 
 def check(settings: ServerSettings) -> None:
@@ -42,8 +43,11 @@ def check(settings: ServerSettings) -> None:
 
 
 def new_workspace(cache_dir: Path) -> Path:
-    """Return the path, not yet made, of this process's folder for Triton's files."""
-    return cache_dir.expanduser() / OWN_WORKSPACE.format(pid=os.getpid())
+    """Return a path, not yet made and new each time, for Triton's files of this process.
+
+    PyTriton keeps connections by socket path, so a restart on the same path would use dead ones.
+    """
+    return cache_dir.expanduser() / f"styleserve-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def library_path() -> str:
@@ -125,12 +129,10 @@ def _cache_problems(folder: Path) -> list[str]:
         return [f"the cache folder {folder} cannot be written: {error.strerror}; {_set_cache()}"]
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return [f"the cache folder {folder} is mounted noexec, Triton runs from it; {_set_cache()}"]
-    longest = len(str(folder.resolve() / OWN_WORKSPACE.format(pid=1 << 22))) + len("/-config.sock")
-    room = SOCKET_PATH_LIMIT - longest
-    if room < 20:
-        return [
-            f"the cache folder's path {folder} is too long by {20 - room} characters; {_set_cache()}"
-        ]
+    room = SOCKET_PATH_LIMIT - len(f"{new_workspace(folder.resolve())}/-config.sock")
+    if room < LONGEST_NAME:
+        excess = LONGEST_NAME - room
+        return [f"the cache folder's path {folder} is {excess} characters too long; {_set_cache()}"]
     return []
 
 

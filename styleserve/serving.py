@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,14 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
 
     def _wait_for_models(self) -> None:
         """Skip PyTriton's wait: once the server is ready, every model is."""
+
+    def _pre_stop_impl(self) -> None:
+        super()._pre_stop_impl()
+        # PyTriton needs up to a second for each model and takes one after another.
+        models = self._model_manager._models
+        with ThreadPoolExecutor(len(models)) as pool:
+            list(pool.map(lambda model: model.clean(), models.values()))
+        models.clear()
 
     def _on_tritonserver_exit(self, *_: object) -> None:
         """Leave the clean-up to `styleserve.lifecycle`, which watches this process."""
