@@ -62,7 +62,7 @@ logging.getLogger("PIL").setLevel(logging.CRITICAL)
 class Picture:
     """A decoded picture file, with all that its answer needs."""
 
-    pixels: NDArray[np.uint8]  # HxWx3 RGB, upright, C-contiguous, read-only
+    pixels: NDArray[np.uint8]  # HxWx3 RGB, upright, C-contiguous, perhaps read-only
     alpha: NDArray[np.uint8] | None  # HxW, 0 is transparent
     format: str  # one of the keys of _WRITE
     lossless: bool  # a WebP that was compressed without loss
@@ -87,8 +87,8 @@ def decode(data: bytes, max_pixels: int) -> Picture:
         raise
     except UnidentifiedImageError as error:
         raise RequestError(
-            f"'encoded' holds no picture that can be read (its {len(file)} bytes start with "
-            f"{file[:12]!r}): send {_ACCEPTED}, or its base64 text"
+            f"'encoded' holds no picture that can be read ({len(data)} bytes, beginning "
+            f"{data[:24]!r}): send {_ACCEPTED}, or its base64 text"
         ) from error
     except Image.DecompressionBombError as error:
         raise RequestError(
@@ -97,7 +97,7 @@ def decode(data: bytes, max_pixels: int) -> Picture:
         ) from error
     except Exception as error:  # decoders raise whatever they like when fed with garbage
         raise RequestError(
-            f"the picture in 'encoded' is damaged or cut short ({str(error) or type(error).__name__}): "
+            f"the picture in 'encoded' is damaged or cut short ({str(error) or repr(error)}): "
             "send the whole file, or save it anew"
         ) from error
 
@@ -156,12 +156,13 @@ def _read(image: ImageFile.ImageFile, file: bytes, text: bool) -> Picture:
     rgb, icc = _to_rgb(_to_8_bit(image, file, rawmode))
     rgb.info = {}
     rgb.getexif()[Base.Orientation] = orientation
-    rgb = ImageOps.exif_transpose(rgb)
+    ImageOps.exif_transpose(rgb, in_place=True)
+    samples = np.asarray(rgb)
     file_format = "JPEG" if image.format == "MPO" else str(image.format)
     has_alpha = rgb.mode == "RGBA" and file_format != "BMP"  # Pillow cannot write it there
     return Picture(
-        pixels=np.asarray(rgb.convert("RGB")),
-        alpha=np.asarray(rgb.getchannel("A")) if has_alpha else None,
+        pixels=np.ascontiguousarray(samples[:, :, :3]),
+        alpha=np.ascontiguousarray(samples[:, :, 3]) if has_alpha else None,
         format=file_format,
         lossless=file_format == "WEBP" and _is_lossless(file),
         icc=icc,
@@ -225,7 +226,8 @@ def _low_bytes(file: bytes, mode: str, order: str) -> NDArray[np.uint8]:
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, bytes]:
     """Return the picture as RGB or RGBA, and the profile that its colours then have."""
-    rgb = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    mode = "RGBA" if image.has_transparency_data else "RGB"
+    rgb = image if image.mode == mode else image.convert(mode)
     icc = image.info.get("icc_profile") or b""
     space = _COLOUR_SPACE.get(image.mode, "RGB")
     with contextlib.suppress(ImageCms.PyCMSError, OSError):  # a profile that is none
