@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 Size = tuple[int, int] | None
+Value = int | str | list[int]
 
 
 def identity(size: Size = None, opset: int = 9) -> ModelProto:
@@ -97,7 +98,7 @@ def mask(size: Size = None) -> ModelProto:
 
 
 def half_size(size: Size = None) -> ModelProto:
-    return model([node("AveragePool", ["image"], **_HALVE)], size=size)
+    return model([node("AveragePool", ["image"], "styled", **_HALVE)], size=size)
 
 
 def unit_range(size: Size = None) -> ModelProto:
@@ -138,13 +139,15 @@ def save(made: ModelProto, path: Path) -> Path:
     return path
 
 
-_HALVE = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 1, 1]}
+_HALVE: dict[str, Value] = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 1, 1]}
 
 
 def node(
-    kind: str, inputs: Sequence[str], output: str = "styled", **attributes: object
+    kind: str, inputs: Sequence[str], output: str = "styled", **attributes: Value
 ) -> NodeProto:
-    return helper.make_node(kind, inputs, [output], **attributes)
+    made = helper.make_node(kind, inputs, [output])
+    made.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+    return made
 
 
 def model(
