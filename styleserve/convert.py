@@ -58,22 +58,19 @@ def newest_opset() -> int:
     return opset
 
 
-def convert(source: Path, target: Path, opset: int, description: str = "") -> Report:
+def convert(source: Path, target: Path, opset: int, description: str = "", md5: str = "") -> Report:
     """Write the model `source` as `target`, at `opset` and open to any size if it can be.
 
     Both map float32 1 x 3 x H x W, 0..255, to 1 x 3 x H x W, or to 1 x 1 x H x W for a mask.
-    `target` is replaced in one step, also where it is a link. Raises ModelError.
+    `target` is replaced in one step, also where it is a link. With `md5` only a source of that
+    checksum is taken. Raises ModelError.
     """
     name = str(source)
-    newest = newest_opset()
-    if not _OLDEST_OPSET <= opset <= newest:
-        raise ModelError(
-            f"opset {opset} is outside {_OLDEST_OPSET}..{newest}, which ONNX Runtime "
-            f"{ort.__version__} loads: lower it in params.yaml or upgrade onnxruntime"
-        )
+    _check_opset(opset)
     if target.absolute() == source.absolute():
         raise ModelError(f"{name} would be overwritten: give the converted model another path")
     data = read_model_bytes(source)
+    _check_md5(data, md5, name)
     raw = graph.parse(data, name)
     height, width = graph.picture_size(raw, name)
     reference = Reference(data, (height, width) if height and width else None, name)
@@ -87,6 +84,24 @@ def convert(source: Path, target: Path, opset: int, description: str = "") -> Re
     }
     _write(target, graph.label(served, labels, name))
     return report
+
+
+def _check_opset(opset: int) -> None:
+    newest = newest_opset()
+    if not _OLDEST_OPSET <= opset <= newest:
+        raise ModelError(
+            f"opset {opset} is outside {_OLDEST_OPSET}..{newest}, which ONNX Runtime "
+            f"{ort.__version__} loads: choose one of them in params.yaml or upgrade onnxruntime"
+        )
+
+
+def _check_md5(data: bytes, pinned: str, name: str) -> None:
+    found = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    if pinned and found != pinned:
+        raise ModelError(
+            f"{name} has the md5 {found}, not the pinned {pinned}, so another file was downloaded: "
+            "restore its .dvc file, delete the model and fetch it from where the pinned one is"
+        )
 
 
 def _serve(
@@ -117,12 +132,13 @@ def _write(target: Path, data: bytes) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(target)
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as err:
         raise ModelError(f"{target} cannot be written ({err.strerror}): check the folder") from err
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,9 +148,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("target", type=Path, metavar="DST", help="the served model to write")
     parser.add_argument("--opset", type=int, required=True, help="opset of the served model")
     parser.add_argument("--description", default="", help="one line that is shown to users")
+    parser.add_argument("--md5", default="", help="refuse a raw model of another checksum")
     args = parser.parse_args(argv)
     try:
-        report = convert(args.source, args.target, args.opset, args.description)
+        report = convert(args.source, args.target, args.opset, args.description, args.md5)
     except ModelError as err:
         sys.stderr.write(f"error: {err}\n")
         return 2
