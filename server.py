@@ -37,10 +37,11 @@ def main(argv: Sequence[str]) -> int:
 def _serve(options: settings.ServerSettings, stop: threading.Event) -> int:
     # Imported late, so that --help and a bad setting answer at once.
     from styleserve import lifecycle, machine
-    from styleserve.catalog import load_catalog
+    from styleserve.catalog import RESERVED, find_models, load_catalog
     from styleserve.runtime import Runtime
 
-    machine.check(options)
+    models = find_models(options.models_dir)
+    machine.check(options, (*models, RESERVED))
     for path in machine.clean_leftovers(options.cache_dir):
         LOGGER.info("removed %s, left by a server that was killed", path)
     runtime = Runtime.create(options.providers, options.threads, options.concurrency)
@@ -48,7 +49,7 @@ def _serve(options: settings.ServerSettings, stop: threading.Event) -> int:
         "loading models from %s: providers %s, %d threads, %d at once",
         *(options.models_dir, ", ".join(runtime.providers), runtime.threads, runtime.concurrency),
     )
-    catalog = load_catalog(options.models_dir, runtime)
+    catalog = load_catalog(models, runtime)
     return OK if lifecycle.run(catalog, options, stop) else GAVE_UP
 
 

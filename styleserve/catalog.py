@@ -10,14 +10,13 @@ from typing import Any, Protocol
 
 from styleserve.errors import ModelError
 from styleserve.image import Image
-from styleserve.machine import LONGEST_NAME
 from styleserve.model import StyleModel
 from styleserve.runtime import Runtime
 
 LOGGER = logging.getLogger(__name__)
 
 RESERVED = "catalog"  # the model that lists the others
-ALLOWED_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
+ALLOWED_NAME = re.compile(r"[A-Za-z0-9._-]+")
 VERSION_SUFFIX = re.compile(r"-\d+$")
 
 
@@ -64,13 +63,12 @@ def find_models(folder: Path) -> dict[str, Path]:
     return {served_name(path): path for path in paths}
 
 
-def load_catalog(folder: Path, runtime: Runtime) -> Catalog:
-    """Load and warm up every model below `folder`, in parallel, telling the progress in the log.
+def load_catalog(models: Mapping[str, Path], runtime: Runtime) -> Catalog:
+    """Load and warm up {served name: file}, in parallel, telling the progress in the log.
 
     Raises:
         ModelError: with one line for each file that cannot be served.
     """
-    models = find_models(folder)
     catalog: dict[str, Stylizer] = {}
     problems: list[str] = []
     with ThreadPoolExecutor(max_workers=runtime.threads) as pool:

@@ -7,6 +7,7 @@ import shutil
 import socket
 import sys
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -21,13 +22,12 @@ SHM_BASE_BYTES = 64 << 20
 SHM_COPIES = 4
 # A socket's path may have 107 characters; PyTriton's are <workspace>/<model name>-config.sock.
 SOCKET_PATH_LIMIT = 107
-LONGEST_NAME = 40  # of a model, in characters
 LEFTOVER_SHM = re.compile(r"pytrtion(\d+)-")  # PyTriton's own spelling
 LEFTOVER_WORKSPACE = re.compile(r"styleserve-(\d+)-")
 
 
-def check(settings: ServerSettings) -> None:
-    """Refuse a machine on which the server could not run.
+def check(settings: ServerSettings, names: Iterable[str]) -> None:
+    """Refuse a machine on which the server could not serve models of these `names`.
 
     Raises:
         ConfigError: with one line for each thing to change.
@@ -35,7 +35,7 @@ def check(settings: ServerSettings) -> None:
     problems = (
         *_port_problems(settings),
         *_python_problems(),
-        *_cache_problems(settings.cache_dir.expanduser()),
+        *_cache_problems(settings.cache_dir.expanduser(), max(map(len, names))),
         *_shm_problems(settings.max_pixels),
     )
     if problems:
@@ -119,7 +119,7 @@ def _python_problems() -> list[str]:
     ]
 
 
-def _cache_problems(folder: Path) -> list[str]:
+def _cache_problems(folder: Path, longest_name: int) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
@@ -129,9 +129,9 @@ def _cache_problems(folder: Path) -> list[str]:
         return [f"the cache folder {folder} cannot be written: {error.strerror}; {_set_cache()}"]
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return [f"the cache folder {folder} is mounted noexec, Triton runs from it; {_set_cache()}"]
-    room = SOCKET_PATH_LIMIT - len(f"{new_workspace(folder.resolve())}/-config.sock")
-    if room < LONGEST_NAME:
-        excess = LONGEST_NAME - room
+    longest = len(f"{new_workspace(folder.resolve())}/-config.sock") + longest_name
+    if longest > SOCKET_PATH_LIMIT:
+        excess = longest - SOCKET_PATH_LIMIT
         return [f"the cache folder's path {folder} is {excess} characters too long; {_set_cache()}"]
     return []
 

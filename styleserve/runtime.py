@@ -10,6 +10,7 @@ import onnxruntime
 from loky import cpu_count
 
 from styleserve.errors import ConfigError, ModelError
+from styleserve.recognise import read_model_bytes
 
 # In order of preference. TensorRT builds engines for minutes, so it runs only when asked for.
 PROVIDERS = {
@@ -69,6 +70,7 @@ class Runtime:
         try:
             session = onnxruntime.InferenceSession(str(path), self._options(), providers=wanted)
         except Exception as error:
+            read_model_bytes(path)  # refuses a file that plainly is something else
             raise ModelError(f"{path}: ONNX Runtime cannot load it: {reason(error)}") from error
         if session.get_providers()[0] != wanted[0][0]:
             raise ModelError(

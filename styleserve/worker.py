@@ -1,26 +1,38 @@
 """Runs inside Triton's Python workers, as the `model.py` of each served model.
 
 PyTriton's own worker answers every failure with HTTP 500 and the traceback of the whole chain.
-This one answers with the status that fits and one line. It is copied into the model store by
-`styleserve.serving`, next to PyTriton's file, and may import nothing of this package.
+This one answers with the status that fits and one line, and counts the failures by whose they are:
+Triton's own counter takes such an answer for a success. `styleserve.serving` copies this file into
+the model store, next to PyTriton's; it may import nothing of this package.
 """
 
 from typing import Any
 
-import triton_python_backend_utils as pb_utils  # provided by Triton
+import triton_python_backend_utils as pb_utils
 
-from .pytriton_model import (  # type: ignore[import-not-found]  # PyTriton's worker, put there too
-    TritonPythonModel as PyTritonModel,
-)
+from .pytriton_model import TritonPythonModel as PyTritonModel
 
-# The class that was raised tells who must act; `styleserve.errors` draws the tree.
+# The class that was raised tells who must act: `styleserve.errors` draws the tree.
 CALLER_FAULT = "RequestError"
 OUR_FAULT = "InferenceError"
 HIDDEN = "the server failed inside; its log has the details"
 
 
-class TritonPythonModel(PyTritonModel):  # type: ignore[misc]
+class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has it
     """PyTriton's worker with readable errors."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Start the worker and its failure counters."""
+        super().initialize(args)
+        self._family = pb_utils.MetricFamily(
+            name="styleserve_request_failure",
+            description="Failed requests, by whose fault it was: caller or server",
+            kind=pb_utils.MetricFamily.COUNTER,
+        )
+        self._failures = {
+            reason: self._family.Metric(labels={"model": args["model_name"], "reason": reason})
+            for reason in ("caller", "server")
+        }
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request on its own, so that one failure stays one failure."""
@@ -28,7 +40,7 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]
 
     def _answer(self, request: Any) -> Any:  # noqa: ANN401  Triton's types exist in its worker only
         if any(0 in tensor.shape() for tensor in request.inputs()):
-            return _error("an input has a side of 0; a picture must have at least one pixel", True)
+            return self._error("an input has no values; a picture has at least one pixel", True)
         try:
             return super().execute([request])[0]
         except Exception as error:  # noqa: BLE001  the outermost boundary of the worker
@@ -36,10 +48,11 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]
             name = raised.rpartition(".")[2]
             if name not in (CALLER_FAULT, OUR_FAULT):
                 pb_utils.Logger.log_error(str(error))
-                return _error(HIDDEN, False)
-            return _error(message, name == CALLER_FAULT)
+                return self._error(HIDDEN, False)
+            return self._error(message, name == CALLER_FAULT)
 
-
-def _error(message: str, caller_fault: bool) -> Any:  # noqa: ANN401
-    code = pb_utils.TritonError.INVALID_ARG if caller_fault else pb_utils.TritonError.INTERNAL
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))
+    def _error(self, message: str, is_callers: bool) -> Any:  # noqa: ANN401
+        self._failures["caller" if is_callers else "server"].increment(1)
+        error = pb_utils.TritonError
+        code = error.INVALID_ARG if is_callers else error.INTERNAL
+        return pb_utils.InferenceResponse(error=error(message, code))

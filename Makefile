@@ -1,0 +1,51 @@
+.DEFAULT_GOAL := help
+VENV ?= .venv
+# numpy < 2, which PyTriton needs, has no wheels for Python 3.13; ONNX Runtime has none for 3.10.
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
+	&& echo $$p && break; done)
+ENV = PATH="$(abspath $(VENV))/bin:$$PATH"
+
+.PHONY: help run test check fix models zoo bench
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+run: models  ## Build the environment, prepare the models, start the server
+	$(ENV) python server.py
+
+models: $(VENV)/models  ## Convert the raw models with DVC
+	$(ENV) dvc repro
+
+zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model zoo (internet)
+	$(ENV) dvc update models/zoo/*.dvc
+	$(ENV) dvc repro models/zoo/dvc.yaml
+
+test: check models  ## Install everything, lint, check the types, run all tests
+	$(ENV) pytest
+
+check: $(VENV)/dev  ## Lint and check the types
+	$(ENV) ruff check .
+	$(ENV) ruff format --check .
+	$(ENV) mypy .
+
+fix: $(VENV)/dev  ## Format, and mend what the linter can
+	$(ENV) ruff check --fix .
+	$(ENV) ruff format .
+
+bench: $(VENV)/dev models  ## Measure speed and memory
+	$(ENV) python benchmarks/overhead.py
+
+$(VENV)/python: 
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed, python3 is \
+	$$(python3 -V 2>&1); install one, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/models: $(VENV)/python requirements.txt requirements-base.txt requirements-models.txt
+	$(ENV) pip install -q -r requirements.txt -r requirements-models.txt
+	touch $@
+
+$(VENV)/dev: $(VENV)/models requirements-dev.txt
+	$(ENV) pip install -q -r requirements-dev.txt
+	touch $@

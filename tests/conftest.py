@@ -1,0 +1,32 @@
+"""Pictures and models for all tests."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from styleserve.image import Image
+
+REAL_MODELS = Path(
+    os.environ.get("STYLESERVE_TEST_MODELS", Path(__file__).parents[2] / "shared" / "models")
+)
+
+
+@pytest.fixture(scope="session")
+def photo() -> Image:
+    """A picture whose rows, columns and channels are all different, with light and shade."""
+    height, width = 240, 320
+    y, x = np.mgrid[0:height, 0:width]
+    planes = [x * 255 // width, y * 255 // height, (x // 16 + y // 16) % 2 * 200 + 20]
+    return np.stack(planes, axis=2).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def real_models() -> Path:
+    """Folder with published style models, which are not part of this project."""
+    if not any(REAL_MODELS.glob("*.onnx")):
+        pytest.skip(
+            f"no published style models in {REAL_MODELS}; name them in STYLESERVE_TEST_MODELS"
+        )
+    return REAL_MODELS

@@ -1,0 +1,178 @@
+"""Starting, stopping, dying and coming back, with everything cleaned up."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests import tiny_models as tiny
+from tests.e2e.conftest import Launch
+from tests.e2e.running import ROOT, Running
+
+PICTURE = np.arange(300, dtype=np.uint8).reshape(10, 10, 3)
+LARGE = np.zeros((512, 512, 3), np.uint8)
+SHM = Path("/dev/shm")
+
+
+def is_answering(running: Running) -> bool:
+    return np.array_equal(running.infer("identity", image=PICTURE), PICTURE)
+
+
+def leftovers(running: Running) -> list[Path]:
+    pid = running.process.pid
+    return [*SHM.glob(f"pytrtion{pid}-*"), *running.cache.iterdir()]
+
+
+def assert_gone(running: Running, family: list[psutil.Process]) -> None:
+    assert leftovers(running) == []
+    assert not psutil.wait_procs(family, 5)[1]
+    for port in (running.http, running.grpc, running.metrics):
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_requests_finish(
+    launch: Launch, slow_folder: Path, number: signal.Signals
+) -> None:
+    running = launch(slow_folder).wait_ready()
+    family = running.processes()
+    with ThreadPoolExecutor() as pool:
+        start = time.monotonic()
+        request = pool.submit(running.infer, "slow", image=LARGE)
+        time.sleep(0.7)
+        assert not request.done(), f"the slow model took {time.monotonic() - start:.2f} s only"
+        running.process.send_signal(number)
+        assert request.result(60).shape == LARGE.shape
+    assert running.wait() == 0
+    assert_gone(running, family)
+    assert running.messages("ERROR") == []
+
+
+def test_nothing_answers_before_every_model_is_loaded(launch: Launch, slow_folder: Path) -> None:
+    running = launch(slow_folder)
+    paths = ["/v2/health/ready", "/v2/health/live", "/v2/models/slow/ready", "/v2/models/identity"]
+    answers: set[int] = set()
+    deadline = time.monotonic() + 60
+    while not answers and time.monotonic() < deadline:
+        for path in paths:
+            try:
+                answers.add(running.get(path)[0])
+            except OSError:
+                time.sleep(0.01)
+    assert answers == {200}
+    assert [running.get(path)[0] for path in paths] == [200] * len(paths)
+    assert is_answering(running)
+
+
+def test_a_signal_during_the_start_stops_it(launch: Launch, tiny_folder: Path) -> None:
+    running = launch(tiny_folder)
+    running.wait_log("loading models", 30)
+    assert running.stop() == 0
+    assert_gone(running, running.processes())
+    assert "ready after" not in running.log
+
+
+@pytest.mark.parametrize("victim", ["tritonserver", "triton_python_backend_stub"])
+def test_a_killed_part_is_noticed_and_replaced(
+    launch: Launch, tiny_folder: Path, victim: str
+) -> None:
+    running = launch(tiny_folder).wait_ready()
+    running.processes(victim)[0].kill()
+    running.wait_log("restarting", 2)
+    running.wait_log("ready after", 60, after=running.log.index("restarting"))
+    assert is_answering(running)
+    assert running.stop() == 0
+    assert leftovers(running) == []
+
+
+def test_a_request_that_kills_triton_does_not_end_the_service(
+    launch: Launch, tiny_folder: Path
+) -> None:
+    running = launch(tiny_folder).wait_ready()
+    shape = [100_000, 100_000, 3]
+    image = {"name": "image", "shape": shape, "datatype": "UINT8", "data": [1]}
+    try:
+        status, _ = running.post("/v2/models/invert/infer", json.dumps({"inputs": [image]}))
+        assert status >= 400  # a Triton that refuses it is welcome
+    except OSError:
+        running.wait_log("restarting", 5)
+        running.wait_log("ready after", 60, after=running.log.index("restarting"))
+    assert is_answering(running)
+
+
+def test_a_server_that_dies_again_and_again_gives_up(launch: Launch, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    tiny.save(tiny.identity(), models / "identity.onnx")
+    running = launch(models)
+    killed: set[int] = set()
+    deadline = time.monotonic() + 110
+    while running.process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, running.log
+        for process in running.processes("tritonserver"):
+            if process.pid not in killed:
+                process.kill()
+                killed.add(process.pid)
+        time.sleep(0.1)
+    assert running.wait() == 1
+    assert len(killed) == 6
+    assert "giving up" in running.messages("ERROR")[-1]
+    assert leftovers(running) == []
+
+
+def test_remains_of_a_killed_server_are_removed_at_the_next_start(
+    launch: Launch, tiny_folder: Path
+) -> None:
+    first = launch(tiny_folder).wait_ready()
+    family = first.processes()
+    first.process.kill()
+    first.wait()
+    psutil.wait_procs(family, 30)
+    stale = SHM / "pytrtion999999999-0-test"
+    stale.write_bytes(b"x")
+    foreign = SHM / f"pytrtion{os.getpid()}-0-test"
+    foreign.write_bytes(b"x")
+    try:
+        second = launch(tiny_folder, cache_dir=first.cache).wait_ready()
+        assert not stale.exists()
+        assert foreign.exists()
+        assert list(SHM.glob(f"pytrtion{first.process.pid}-*")) == []
+        assert all(f"-{second.process.pid}-" in path.name for path in first.cache.iterdir())
+    finally:
+        foreign.unlink()
+        stale.unlink(missing_ok=True)
+
+
+def test_a_full_queue_is_answered_with_503(launch: Launch, slow_folder: Path) -> None:
+    running = launch(slow_folder, queue_size=2).wait_ready()
+    body = json.dumps(
+        {"inputs": [{"name": "image", "shape": [1, 1, 3], "datatype": "UINT8", "data": [1, 2, 3]}]}
+    )
+    with ThreadPoolExecutor(12) as pool:
+        blocker = pool.submit(running.infer, "slow", image=LARGE)
+        time.sleep(0.5)
+        calls = [pool.submit(running.post, "/v2/models/slow/infer", body) for _ in range(10)]
+        answers = [call.result() for call in calls]
+        blocker.result()
+    statuses = sorted(status for status, _ in answers)
+    assert statuses[0] == 200
+    assert statuses[-1] == 503
+    refused = [answer for status, answer in answers if status == 503]
+    assert all(b"queue" in answer for answer in refused)
+    assert is_answering(running)
+
+
+def test_help_lists_every_setting() -> None:
+    answer = subprocess.run(
+        ["python", "server.py", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert answer.returncode == 0
+    assert "--http-port" in answer.stdout
+    assert "Port of the HTTP endpoint" in answer.stdout

@@ -1,0 +1,55 @@
+"""Published style models, converted and served."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from styleserve import convert
+from styleserve.image import Image
+from tests.e2e.running import Running
+
+OPSET = 18
+
+
+@pytest.fixture(scope="module")
+def served(real_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("real")
+    for raw in sorted(real_models.glob("*.onnx")):
+        name = raw.stem.rsplit("-", 1)[0]
+        convert.convert(raw, folder / f"{name}-{OPSET}.onnx", OPSET)
+    running = Running(folder, tmp_path_factory.mktemp("real-server"))
+    try:
+        yield running.wait_ready()
+    finally:
+        running.kill()
+
+
+def _source_answer(path: Path, image: Image) -> Image:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    tensor = image.transpose(2, 0, 1)[None].astype(np.float32)
+    (answer,) = session.run(None, {session.get_inputs()[0].name: tensor})
+    return np.clip(np.rint(answer[0]), 0, 255).astype(np.uint8).transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize("name", ["pointilism", "udnie", "rain-princess-tf"])
+def test_the_answer_is_the_source_models(
+    served: Running, real_models: Path, photo: Image, name: str
+) -> None:
+    square = np.ascontiguousarray(photo[:224, :224])
+    wanted = _source_answer(real_models / f"{name}-9.onnx", square)
+    styled = served.infer(name, image=square)
+    assert np.abs(styled.astype(int) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["pointilism", "udnie", "rain-princess-tf"])
+@pytest.mark.parametrize("size", [(1, 1), (1, 300), (33, 47), (227, 301)])
+def test_any_size_is_styled_at_its_own_size(
+    served: Running, photo: Image, name: str, size: tuple[int, int]
+) -> None:
+    image = np.resize(photo, (*size, 3))
+    styled = served.infer(name, image=image)
+    assert styled.shape == image.shape
+    assert styled.std() > 0 or styled.shape[0] * styled.shape[1] == 1
