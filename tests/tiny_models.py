@@ -129,6 +129,12 @@ def channels_last() -> ModelProto:
     return last
 
 
+def four_at_a_time() -> ModelProto:
+    four = invert((32, 32))
+    four.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+    return four
+
+
 def unknown_operator() -> ModelProto:
     return model([node("Swirl", ["image"])], size=(32, 32))
 
