@@ -138,6 +138,7 @@ def test_a_converted_model_converts_again(tmp_path: Path) -> None:
     ("made", "words"),
     [
         (tiny.linear_upsample(), ["up to 64.", "on average 9.", "1 is allowed", "linear Upsample"]),
+        (tiny.blurred_mask(), ["up to 59.", "on average 8.", "1 is allowed"]),
         (tiny.half_size((32, 32)), ["1x3x16x16", "of the size of the picture"]),
         (tiny.half_size(), ["1x3x128x96", "of the size of the picture"]),
         (tiny.unit_range(), ["at most 1.00", "0..255"]),
