@@ -28,7 +28,9 @@ def parse(data: bytes, name: str) -> ModelProto:
             " download it again and compare its size and checksum"
         ) from err
     if not model.graph.node or not model.opset_import:
-        raise ModelError(f"{name} is no ONNX model: it has no nodes; export the model again")
+        raise ModelError(
+            f"{name} is no whole ONNX model, for it has no nodes or no opset: export it again"
+        )
     if any(uses_external_data(tensor) for tensor in model.graph.initializer):
         raise ModelError(f"{name} keeps its weights in another file: save it as one file")
     _drop_weight_inputs(model)
@@ -45,7 +47,8 @@ def _drop_weight_inputs(model: ModelProto) -> None:
 
 def opset_of(model: ModelProto) -> int:
     """Return the version of the standard operators that a model uses."""
-    versions = [int(entry.version) for entry in model.opset_import if not entry.domain]
+    standard = ("", "ai.onnx")
+    versions = [int(entry.version) for entry in model.opset_import if entry.domain in standard]
     return max(versions, default=0)
 
 
@@ -80,7 +83,7 @@ def to_opset(model: ModelProto, opset: int, name: str) -> ModelProto:
     try:
         converted = version_converter.convert_version(model, opset) if opset != before else model
     except _ONNX_ERRORS as err:
-        reason = str(err).strip().splitlines()[-1]
+        reason = str(err).rpartition("failed: ")[2]  # without the converter's own source line
         raise ModelError(
             f"{name} cannot be converted from opset {before} to {opset} ({reason}): "
             "export it again at that opset, or choose another"

@@ -27,7 +27,10 @@ def load(data: bytes, name: str) -> Run:
     try:
         session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except _ORT_ERRORS as err:
-        raise ModelError(f"{name} is not loaded by ONNX Runtime {ort.__version__}: {err}") from err
+        raise ModelError(
+            f"{name} is not loaded by ONNX Runtime {ort.__version__}: export it again, for an "
+            f"opset and with operators that it knows ({err})"
+        ) from err
     picture = session.get_inputs()[0].name
 
     def run(pictures: Tensor) -> Tensor:

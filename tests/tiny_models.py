@@ -97,6 +97,18 @@ def mask(size: Size = None) -> ModelProto:
     return model(nodes, white=np.array([255.0]), size=size, channels=1)
 
 
+def blurred_mask(size: Size = (32, 32)) -> ModelProto:
+    """Give one channel, 0..1, enlarged with interpolation: newer opsets place it otherwise."""
+    nodes = [
+        node("AveragePool", ["image"], "half", **_HALVE),
+        node("Upsample", ["half", "scales"], "blurred", mode="linear"),
+        node("ReduceMean", ["blurred"], "grey", axes=[1], keepdims=1),
+        node("Div", ["grey", "white"]),
+    ]
+    scales, white = np.array([1, 1, 2, 2.0]), np.array([255.0])
+    return model(nodes, size=size, channels=1, scales=scales, white=white)
+
+
 def half_size(size: Size = None) -> ModelProto:
     return model([node("AveragePool", ["image"], "styled", **_HALVE)], size=size)
 
@@ -127,6 +139,12 @@ def channels_last() -> ModelProto:
     for value in (last.graph.input[0], last.graph.output[0]):
         value.CopyFrom(helper.make_tensor_value_info(value.name, TensorProto.FLOAT, [1, 32, 32, 3]))
     return last
+
+
+def four_at_a_time() -> ModelProto:
+    four = invert((32, 32))
+    four.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+    return four
 
 
 def unknown_operator() -> ModelProto:

@@ -138,6 +138,7 @@ def test_a_converted_model_converts_again(tmp_path: Path) -> None:
     ("made", "words"),
     [
         (tiny.linear_upsample(), ["up to 64.", "on average 9.", "1 is allowed", "linear Upsample"]),
+        (tiny.blurred_mask(), ["up to 59.", "on average 8.", "1 is allowed"]),
         (tiny.half_size((32, 32)), ["1x3x16x16", "of the size of the picture"]),
         (tiny.half_size(), ["1x3x128x96", "of the size of the picture"]),
         (tiny.unit_range(), ["at most 1.00", "0..255"]),
@@ -145,7 +146,9 @@ def test_a_converted_model_converts_again(tmp_path: Path) -> None:
         (tiny.two_inputs(), ["2 inputs", "other float 1", "one picture"]),
         (tiny.uint8_input(), ["image uint8", "float32 is wanted"]),
         (tiny.channels_last(), ["1x32x32x3", "1 x 3 x height x width"]),
-        (tiny.unknown_operator(), ["Swirl", f"ONNX Runtime {ort.__version__}"]),
+        (tiny.four_at_a_time(), ["4x3x32x32", "1 x 3 x height x width"]),
+        (tiny.unknown_operator(), ["Swirl", f"ONNX Runtime {ort.__version__}", "export it again"]),
+        (tiny.invert((32, 32), opset=27), ["IR version", "export it again"]),
     ],
 )
 def test_refuses_models_that_cannot_be_served(
@@ -157,6 +160,33 @@ def test_refuses_models_that_cannot_be_served(
     for word in [*words, "made-9.onnx"]:
         assert word in str(caught.value)
     assert not (tmp_path / "out" / "made.onnx").exists()
+
+
+def test_names_the_operator_that_has_no_way_to_the_opset(tmp_path: Path) -> None:
+    made = tiny.invert((32, 32), opset=18)
+
+    words = r"from opset 18 to 9 \(No Adapter From Version .* for Sub\): export it again"
+    with pytest.raises(ModelError, match=words):
+        converted(made, tmp_path, opset=9)
+
+
+def test_refuses_weights_in_another_file(tmp_path: Path) -> None:
+    source = tmp_path / "apart-9.onnx"
+    apart = tiny.invert((32, 32))
+    onnx.save(apart, source, save_as_external_data=True, size_threshold=0, location="weights.bin")
+
+    with pytest.raises(ModelError, match="keeps its weights in another file"):
+        convert.convert(source, tmp_path / "out.onnx", OPSET)
+
+
+def test_only_the_pinned_checksum_is_taken(tmp_path: Path) -> None:
+    source = tiny.save(tiny.invert((32, 32)), tmp_path / "invert-9.onnx")
+    md5 = hashlib.md5(source.read_bytes()).hexdigest()
+
+    convert.convert(source, tmp_path / "right.onnx", OPSET, md5=md5)
+    with pytest.raises(ModelError, match=f"has the md5 {md5}, not the pinned {'0' * 32}"):
+        convert.convert(source, tmp_path / "wrong.onnx", OPSET, md5="0" * 32)
+    assert not (tmp_path / "wrong.onnx").exists()
 
 
 WHOLE = tiny.invert((32, 32)).SerializeToString()

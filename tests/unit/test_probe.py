@@ -34,6 +34,16 @@ def test_finds_none_where_no_multiple_helps(side: Callable[[int], int]) -> None:
     assert size_multiple(resizing(side)) is None
 
 
+@pytest.mark.parametrize("axis", [2, 3])
+@pytest.mark.parametrize("parity", [0, 1])
+def test_each_side_is_tried_odd_and_even(axis: int, parity: int) -> None:
+    def run(picture: Tensor) -> Tensor:
+        keeps = picture.shape[axis] % 2 == parity
+        return picture if keeps else picture[:, :, 1:, 1:]
+
+    assert size_multiple(run) == (None if parity else 2)
+
+
 def test_swapped_sides_are_not_the_same_size() -> None:
     assert size_multiple(lambda picture: picture.transpose(0, 1, 3, 2)) is None
 
