@@ -8,8 +8,6 @@ import threading
 import time
 from collections import deque
 
-import psutil
-
 from styleserve import machine
 from styleserve.catalog import Catalog
 from styleserve.serving import Server, StartError
@@ -48,7 +46,7 @@ def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) ->
     start = time.perf_counter()
     server = Server(catalog, settings, stop)
     try:
-        server.run()
+        server.start()
         LOGGER.info(
             "ready after %.1f s: %d models on http://%s:%d, gRPC on %d, metrics on %d",
             *(time.perf_counter() - start, len(catalog), settings.host),
@@ -56,7 +54,7 @@ def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) ->
         )
         _watch(server, stop)
     except StartError as error:
-        LOGGER.error("%s", error)
+        LOGGER.log(logging.INFO if stop.is_set() else logging.ERROR, "%s", error)
     finally:
         server.stop()
         shutil.rmtree(server.workspace, ignore_errors=True)
@@ -64,22 +62,11 @@ def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) ->
 
 
 def _watch(server: Server, stop: threading.Event) -> None:
-    workers = server.workers()
     while not stop.wait(WATCH_PERIOD_S):
-        if not server.is_alive():
-            LOGGER.error("tritonserver has died, restarting it")
-            return
-        if not all(map(_is_running, workers)):
-            LOGGER.error("a worker process has died, restarting Triton")
+        if not server.is_whole():
+            LOGGER.error("a process of Triton has died, restarting it")
             return
     LOGGER.info("stopping, running requests are finished first")
-
-
-def _is_running(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _raise_stack_limit() -> None:

@@ -11,7 +11,7 @@ from styleserve import image as pictures
 from styleserve import metadata
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Image
-from styleserve.probe import SMALLEST_SIDE_PX, size_multiple
+from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
 from styleserve.runtime import Runtime, reason
 
 WARM_UP_SIDE = 256
@@ -38,8 +38,9 @@ class StyleModel:
         self._metadata = self._session.get_modelmeta().custom_metadata_map
         self._input, self._output, self._size = self._signature()
         self._multiple = 1 if self._size else self._find_multiple()
+        height, width = self._size or (WARM_UP_SIDE, WARM_UP_SIDE)
         try:
-            self(np.full((*(self._size or (WARM_UP_SIDE, WARM_UP_SIDE)), 3), 127, np.uint8), 0)
+            self(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8), 0)
         except InferenceError as error:
             raise ModelError(f"{path}: {error}") from error
 

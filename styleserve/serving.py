@@ -63,6 +63,7 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         self.workspace = machine.new_workspace(settings.cache_dir)
         self._settings = settings
         self._stop_asked = stop
+        self._workers: list[psutil.Process] = []
         token = settings.access_token
         super().__init__(
             config=_triton_config(settings),
@@ -78,10 +79,20 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
             self._bind(name, style, STYLE_INPUTS, STYLE_OUTPUTS, settings.cache_mb > 0)
         self._bind(RESERVED, CatalogEndpoint(catalog), CATALOG_INPUTS, CATALOG_OUTPUTS, False)
 
-    def workers(self) -> list[psutil.Process]:
-        """Return all processes below tritonserver; each model needs its own to answer."""
-        pid = self._triton_server._tritonserver_running_cmd.pid
-        return list(psutil.Process(pid).children(recursive=True))
+    def start(self) -> None:
+        """Start Triton and return once it is ready.
+
+        Raises:
+            StartError: if it cannot become ready, or was asked to stop.
+        """
+        try:
+            self.run()
+        except (OSError, ValueError, psutil.Error) as error:
+            raise StartError(f"Triton's workers did not start: {error}") from error
+
+    def is_whole(self) -> bool:
+        """Tell whether tritonserver, every worker and every thread of ours is still running."""
+        return bool(self.is_alive()) and all(map(_is_running, self._workers))
 
     def _bind(
         self,
@@ -115,6 +126,10 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
                 raise StartError("tritonserver ended while it was starting")
             if time.monotonic() > deadline:
                 raise StartError(f"tritonserver was not ready after {START_TIMEOUT_S:.0f} s")
+        process = psutil.Process(self._triton_server._tritonserver_running_cmd.pid)
+        if len(process.children()) < len(self._model_manager._models):
+            raise StartError("a worker process has died while it was starting")
+        self._workers = process.children(recursive=True)
 
     def _wait_for_models(self) -> None:
         """Skip PyTriton's wait: once the server is ready, every model is."""
@@ -140,6 +155,13 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
             return False
         finally:
             connection.close()
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 class _Callable:

@@ -19,7 +19,7 @@ def photo() -> Image:
     height, width = 240, 320
     y, x = np.mgrid[0:height, 0:width]
     planes = [x * 255 // width, y * 255 // height, (x // 16 + y // 16) % 2 * 200 + 20]
-    return np.stack(planes, axis=2).astype(np.uint8)
+    return np.asarray(np.stack(planes, axis=2), dtype=np.uint8)
 
 
 @pytest.fixture(scope="session")

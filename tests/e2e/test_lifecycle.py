@@ -76,21 +76,39 @@ def test_a_signal_during_the_start_stops_it(launch: Launch, tiny_folder: Path) -
     running = launch(tiny_folder)
     running.wait_log("loading models", 30)
     assert running.stop() == 0
-    assert_gone(running, running.processes())
+    assert_gone(running, [])
     assert "ready after" not in running.log
 
 
-@pytest.mark.parametrize("victim", ["tritonserver", "triton_python_backend_stub"])
+@pytest.mark.parametrize(
+    ("victim", "number"), [("tritonserver", 0), ("triton_python", 2), ("python3", 1)]
+)
 def test_a_killed_part_is_noticed_and_replaced(
-    launch: Launch, tiny_folder: Path, victim: str
+    launch: Launch, tiny_folder: Path, victim: str, number: int
 ) -> None:
     running = launch(tiny_folder).wait_ready()
-    running.processes(victim)[0].kill()
+    running.wait_log("ready after", 5)
+    running.processes(victim)[number].kill()
     running.wait_log("restarting", 2)
     running.wait_log("ready after", 60, after=running.log.index("restarting"))
     assert is_answering(running)
     assert running.stop() == 0
     assert leftovers(running) == []
+
+
+def test_a_worker_that_dies_during_the_start_is_replaced(launch: Launch, tiny_folder: Path) -> None:
+    running = launch(tiny_folder)
+    deadline = time.monotonic() + 60
+    while len(workers := running.processes("triton_python")) < 4:
+        assert time.monotonic() < deadline, running.log
+    workers[1].kill()
+    running.wait_log("ready after", 90)
+    running.wait_ready()
+    assert [running.get(f"/v2/models/{name}/ready")[0] for name in ("identity", "invert")] == [
+        200
+    ] * 2
+    assert is_answering(running)
+    assert np.array_equal(running.infer("invert", image=PICTURE), 255 - PICTURE)
 
 
 def test_a_request_that_kills_triton_does_not_end_the_service(
@@ -116,8 +134,8 @@ def test_a_server_that_dies_again_and_again_gives_up(launch: Launch, tmp_path: P
     deadline = time.monotonic() + 110
     while running.process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, running.log
-        for process in running.processes("tritonserver"):
-            if process.pid not in killed:
+        for process in running.process.children():
+            if process.name() == "tritonserver" and process.pid not in killed:
                 process.kill()
                 killed.add(process.pid)
         time.sleep(0.1)

@@ -31,7 +31,7 @@ def _source_answer(path: Path, image: Image) -> Image:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     tensor = image.transpose(2, 0, 1)[None].astype(np.float32)
     (answer,) = session.run(None, {session.get_inputs()[0].name: tensor})
-    return np.clip(np.rint(answer[0]), 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    return np.asarray(np.clip(np.rint(answer[0]), 0, 255).transpose(1, 2, 0), dtype=np.uint8)
 
 
 @pytest.mark.parametrize("name", ["pointilism", "udnie", "rain-princess-tf"])
