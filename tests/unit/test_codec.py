@@ -339,12 +339,14 @@ def test_grey_of_few_bits_and_its_hidden_shade(depth: int, row: int, grey: list[
     assert clear.alpha[0].tolist() == [0 if value == grey[-1] else 255 for value in grey]
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "PA", "RGBA"])
-@pytest.mark.parametrize("file_format", ["PNG", "TIFF"])
+@pytest.mark.parametrize(
+    ("file_format", "mode"),
+    [*(("PNG", mode) for mode in ("1", "L", "P", "LA", "RGBA"))]
+    + [*(("TIFF", mode) for mode in ("1", "L", "P", "LA", "PA", "RGBA", "YCbCr", "LAB"))],
+)
 def test_every_mode_becomes_rgb(file_format: str, mode: str) -> None:
-    if (file_format, mode) == ("PNG", "PA"):
-        pytest.skip("PNG knows no such mode")
-    image = (with_alpha(shade()) if mode.endswith("A") else Image.fromarray(scene())).convert(mode)
+    image = with_alpha(shade()) if mode.endswith("A") else Image.fromarray(scene())
+    image = Image.merge("LAB", image.split()) if mode == "LAB" else image.convert(mode)
     picture = decode(write(image, file_format), MAX_PIXELS)
     assert_close(picture.pixels, np.asarray(image.convert("RGB")), 0)
     assert (picture.alpha is not None) == mode.endswith("A")
