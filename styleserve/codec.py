@@ -48,7 +48,6 @@ _EXIF_KEPT = (
 _EXIF_DROPPED = (Base.ExifImageWidth, Base.ExifImageHeight, IFD.Interop)
 
 pillow_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False)
-Image.init()  # left to the first use, two threads could race
 # Pillow warns of odd metadata, so any caller could fill the log. Per call this is not thread-safe.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
@@ -152,10 +151,9 @@ def _read(image: ImageFile.ImageFile, file: bytes, text: bool) -> Picture:
     ImageOps.exif_transpose(rgb, in_place=True)
     samples = np.asarray(rgb)
     file_format = "JPEG" if image.format == "MPO" else str(image.format)
-    has_alpha = rgb.mode == "RGBA" and file_format != "BMP"  # Pillow cannot write it there
     return Picture(
         pixels=np.ascontiguousarray(samples[:, :, :3]),
-        alpha=np.ascontiguousarray(samples[:, :, 3]) if has_alpha else None,
+        alpha=np.ascontiguousarray(samples[:, :, 3]) if rgb.mode == "RGBA" else None,
         format=file_format,
         lossless=file_format == "WEBP" and _is_lossless(file),
         icc=icc,

@@ -27,6 +27,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 MAX_PIXELS = 1_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
+MODES = {
+    "PNG": ("1", "L", "P", "LA", "RGBA"),
+    "TIFF": ("1", "L", "P", "LA", "PA", "RGBA", "YCbCr", "LAB"),
+}
 WITH_EXIF = ("PNG", "JPEG", "WEBP", "TIFF", "AVIF", "HEIF")
 LOSSLESS = ("PNG", "GIF", "BMP", "TIFF")
 FINE: dict[str, dict[str, object]] = {
@@ -113,6 +117,10 @@ def profile(space: bytes, pcs: bytes, tags: dict[bytes, bytes]) -> bytes:
         + table
         + body
     )
+
+
+def srgb() -> bytes:
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
 def assert_close(got: Pixels, wanted: Pixels, mean: float) -> None:
@@ -341,8 +349,7 @@ def test_grey_of_few_bits_and_its_hidden_shade(depth: int, row: int, grey: list[
 
 @pytest.mark.parametrize(
     ("file_format", "mode"),
-    [*(("PNG", mode) for mode in ("1", "L", "P", "LA", "RGBA"))]
-    + [*(("TIFF", mode) for mode in ("1", "L", "P", "LA", "PA", "RGBA", "YCbCr", "LAB"))],
+    [(file_format, mode) for file_format, modes in MODES.items() for mode in modes],
 )
 def test_every_mode_becomes_rgb(file_format: str, mode: str) -> None:
     image = with_alpha(shade()) if mode.endswith("A") else Image.fromarray(scene())
@@ -371,6 +378,8 @@ def test_alpha_is_kept(file_format: str) -> None:
     lossy = 2 if file_format in ("AVIF", "HEIF") else 0
     picture = decode(write(with_alpha(shade()), file_format), MAX_PIXELS)
     assert picture.alpha is not None
+    assert picture.pixels.flags.c_contiguous
+    assert picture.alpha.flags.c_contiguous
     assert_close(picture.alpha, shade(), lossy)
     again = decode(encode(picture, ~scene()), MAX_PIXELS)
     assert again.alpha is not None
@@ -386,6 +395,10 @@ def test_gif_keeps_what_is_transparent() -> None:
     again = decode(encode(picture, ~scene()), MAX_PIXELS)
     assert again.alpha is not None
     assert_close(again.alpha, picture.alpha, 0)
+    noise = np.random.default_rng(0).integers(0, 256, (48, 80, 3), np.uint8)
+    noisy = decode(encode(picture, noise), MAX_PIXELS)
+    assert noisy.alpha is not None
+    assert_close(noisy.alpha, picture.alpha, 0)
     shown = picture.alpha == 255
     assert_close(again.pixels[shown], (~scene())[shown], 0)
 
@@ -401,7 +414,7 @@ def test_webp_answers_without_loss_what_came_without_loss() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (48, 80, 3), np.uint8)
     exif = Image.Exif()
     exif[MAKE] = "Maker"  # turns the file into the extended form
-    for options in ({}, {"exif": exif}):
+    for options in ({}, {"exif": exif}, {"icc_profile": srgb() + b"\0"}):
         picture = decode(write(scene(), "WEBP", lossless=True, **options), MAX_PIXELS)
         assert picture.lossless
         assert_close(decode(encode(picture, noise), MAX_PIXELS).pixels, noise, 0)
@@ -474,11 +487,15 @@ def test_grey_is_converted_by_its_profile_and_keeps_alpha() -> None:
 
 @pytest.mark.parametrize("file_format", WITH_EXIF)
 def test_rgb_profile_is_carried_over(file_format: str) -> None:
-    icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    picture = decode(write(scene(), file_format, icc_profile=icc), MAX_PIXELS)
+    picture = decode(write(scene(), file_format, icc_profile=srgb()), MAX_PIXELS)
     assert_close(picture.pixels, scene(), 3)
     answer = Image.open(io.BytesIO(encode(picture, picture.pixels)))
-    assert answer.info["icc_profile"] == icc
+    assert answer.info["icc_profile"] == srgb()
+
+
+def test_rgb_profile_of_16_bit_colour_is_carried_over() -> None:
+    packed = chunk(b"iCCP", b"name\0\0" + zlib.compress(srgb()))
+    assert decode(png(COLOUR.astype(">u2"), 2, 16, packed), MAX_PIXELS).icc == srgb()
 
 
 def test_profiles_that_do_not_fit_are_dropped() -> None:
@@ -486,6 +503,8 @@ def test_profiles_that_do_not_fit_are_dropped() -> None:
         picture = decode(write(scene(), "PNG", icc_profile=icc), MAX_PIXELS)
         assert picture.icc == b""
         assert_close(picture.pixels, scene(), 0)
+    lab = Image.merge("LAB", Image.fromarray(scene()).split())
+    assert decode(write(lab, "TIFF", icc_profile=srgb()), MAX_PIXELS).icc == b""
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
