@@ -1,15 +1,14 @@
 """Picture files: the bytes of a PNG, JPEG, ... to upright RGB pixels, and pixels to such a file.
 
-    file or base64 text -> allowed? size? -> Pillow -> 8 bit -> RGB + alpha -> upright -> Picture
+    file or base64 text -> allowed? size? -> Pillow -> 8-bit RGB (colours) -> upright -> Picture
 
-Pillow reads and writes; this module decides what may be read and what every kind of pixel means.
+Pillow reads and writes; this module decides what may be read and what an answer keeps.
 """
 
 import base64
 import contextlib
 import logging
 import re
-import sys
 import warnings
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,14 +17,15 @@ from typing import Any
 import numpy as np
 import pillow_heif
 from numpy.typing import NDArray
-from PIL import Image, ImageCms, ImageFile, ImageOps, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, TiffImagePlugin, UnidentifiedImageError
 from PIL.ExifTags import IFD, Base
 
+from styleserve.colours import to_palette, to_rgb
 from styleserve.errors import RequestError
 
 _ACCEPTED = "a PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or HEIC file"
 # How each format is written; no other plug-in of Pillow ever sees a request. Speed goes before
-# size: the slower settings save a tenth of the bytes and cost more time than a style model.
+# size: the usual settings save about a tenth of the bytes and take two to six times as long.
 _WRITE: dict[str, dict[str, Any]] = {
     "PNG": {"compress_level": 1},
     "JPEG": {"quality": 95, "subsampling": 0},
@@ -37,11 +37,7 @@ _WRITE: dict[str, dict[str, Any]] = {
     "HEIF": {"quality": 90, "enc_params": {"preset": "ultrafast"}},
 }
 _WRITE_LOSSLESS_WEBP = {"lossless": True, "exact": True, "quality": 0, "method": 0}
-_GIF_SAMPLE_PX = 640
 _TEXT = re.compile(rb"\s*(data:|[A-Za-z0-9+/=_\s-]+\Z)")
-_TO_8_BIT = ((np.arange(65_536) + 128) // 257).astype(np.uint8)
-_OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
-_COLOUR_SPACE = {"1": "GRAY", "L": "GRAY", "LA": "GRAY", "CMYK": "CMYK", "LAB": "LAB"}
 _EXIF_MAX_BYTES = 65_000  # what fits into a JPEG
 # What describes the picture; the other tags describe the old file (its strips, its thumbnail).
 _EXIF_KEPT = (
@@ -52,7 +48,6 @@ _EXIF_KEPT = (
 _EXIF_DROPPED = (Base.ExifImageWidth, Base.ExifImageHeight, IFD.Interop)
 
 pillow_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False)
-Image.init()  # left to the first use, two threads could race
 # Pillow warns of odd metadata, so any caller could fill the log. Per call this is not thread-safe.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
@@ -76,6 +71,7 @@ def decode(data: bytes, max_pixels: int) -> Picture:
 
     Raises RequestError when `data` is no file of an accepted format, is damaged or cut short, or
     has no pixels or more than `max_pixels`: its header tells, before any pixel is decoded.
+    Pillow's own limit of 178,956,970 pixels cannot be exceeded.
     """
     text = _TEXT.match(data[:64]) is not None
     file = _from_base64(data) if text else data
@@ -110,7 +106,7 @@ def encode(picture: Picture, pixels: NDArray[np.uint8]) -> bytes:
     """
     image = Image.fromarray(pixels)
     if picture.format == "GIF":
-        image = _to_palette(image, picture.alpha)
+        image = to_palette(image, picture.alpha)
     elif picture.alpha is not None:
         image.putalpha(Image.fromarray(picture.alpha))
     options = _WRITE_LOSSLESS_WEBP if picture.lossless else _WRITE[picture.format]
@@ -148,21 +144,17 @@ def _check_size(image: ImageFile.ImageFile, max_pixels: int) -> None:
 
 
 def _read(image: ImageFile.ImageFile, file: bytes, text: bool) -> Picture:
-    args = image.tile[0].args if image.tile else None  # load() empties the list
-    rawmode = str(args[0] if isinstance(args, tuple) else args)
-    image.load()
+    rgb, icc = to_rgb(image, file)
     exif = _keep_exif(image)
     orientation = image.getexif().get(Base.Orientation, 1)
-    rgb, icc = _to_rgb(_to_8_bit(image, file, rawmode))
     rgb.info = {}
     rgb.getexif()[Base.Orientation] = orientation
     ImageOps.exif_transpose(rgb, in_place=True)
     samples = np.asarray(rgb)
     file_format = "JPEG" if image.format == "MPO" else str(image.format)
-    has_alpha = rgb.mode == "RGBA" and file_format != "BMP"  # Pillow cannot write it there
     return Picture(
         pixels=np.ascontiguousarray(samples[:, :, :3]),
-        alpha=np.ascontiguousarray(samples[:, :, 3]) if has_alpha else None,
+        alpha=np.ascontiguousarray(samples[:, :, 3]) if rgb.mode == "RGBA" else None,
         format=file_format,
         lossless=file_format == "WEBP" and _is_lossless(file),
         icc=icc,
@@ -184,76 +176,6 @@ def _keep_exif(image: ImageFile.ImageFile) -> bytes:
         if len(kept) and len(data := kept.tobytes()) <= _EXIF_MAX_BYTES:
             return data
     return b""
-
-
-def _to_8_bit(image: ImageFile.ImageFile, file: bytes, rawmode: str) -> Image.Image:
-    """Scale 16-bit samples, of which Pillow would keep the high byte or clip all."""
-    if image.mode in ("I", "F") or rawmode == "I;12":
-        raise RequestError(
-            f"the picture in 'encoded' has samples of an unusual kind ({rawmode}), whose white is "
-            "unknown: save it with 8 or 16 bits a channel"
-        )
-    hidden = image.info.get("transparency")
-    if image.mode.startswith("I;16"):
-        samples = np.asarray(image)
-        if getattr(image, "tag_v2", {}).get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == 0:
-            samples = 65_535 - samples
-    elif (colour := re.fullmatch(r"(RGBA?|LA);16([BLN])", rawmode)) is not None:
-        samples = np.asarray(image).astype(np.uint16) << 8 | _low_bytes(file, *colour.groups())
-    else:
-        if rawmode in ("L;2", "L;4") and isinstance(hidden, int):
-            image.info["transparency"] = hidden * (85 if rawmode == "L;2" else 17)
-        return image
-    narrow = Image.fromarray(_TO_8_BIT[samples])
-    if hidden is not None:
-        shown = np.atleast_3d(samples != np.array(hidden)).any(axis=2)
-        narrow.putalpha(Image.fromarray(shown))
-    narrow.info["icc_profile"] = image.info.get("icc_profile")
-    return narrow
-
-
-def _low_bytes(file: bytes, mode: str, order: str) -> NDArray[np.uint8]:
-    """Read 16-bit colour again as if its byte order were the other one."""
-    rawmode = "RGBA" if mode == "LA" else f"{mode};16{_OTHER_ORDER[order]}"
-    with _open(file) as image:
-        tile = image.tile[0]
-        args = (rawmode, *tile.args[1:]) if isinstance(tile.args, tuple) else rawmode
-        image.tile = [each._replace(args=args) for each in image.tile]
-        image.load()
-        low = np.asarray(image)
-    return low[:, :, [1, 1, 1, 3]] if mode == "LA" else low
-
-
-def _to_rgb(image: Image.Image) -> tuple[Image.Image, bytes]:
-    """Return the picture as RGB or RGBA, and the profile that its colours then have."""
-    mode = "RGBA" if image.has_transparency_data else "RGB"
-    rgb = image if image.mode == mode else image.convert(mode)
-    icc = image.info.get("icc_profile") or b""
-    space = _COLOUR_SPACE.get(image.mode, "RGB")
-    with contextlib.suppress(ImageCms.PyCMSError, OSError):  # a profile that is none
-        profile = ImageCms.ImageCmsProfile(BytesIO(icc))
-        if profile.profile.xcolor_space.strip() != space:
-            return rgb, b""
-        if space == "RGB":
-            return rgb, icc
-        source = image.convert("L") if space == "GRAY" else image
-        srgb = ImageCms.createProfile("sRGB")
-        converted = ImageCms.profileToProfile(source, profile, srgb, outputMode="RGB")
-        if converted is not None and rgb.mode == "RGBA":
-            converted.putalpha(rgb.getchannel("A"))
-        return converted or rgb, b""
-    return rgb, b""
-
-
-def _to_palette(image: Image.Image, alpha: NDArray[np.uint8] | None) -> Image.Image:
-    sample = image.copy()
-    sample.thumbnail((_GIF_SAMPLE_PX, _GIF_SAMPLE_PX), Image.Resampling.NEAREST)
-    colours = sample.quantize(256 if alpha is None else 255)
-    indexed = image.quantize(palette=colours)
-    if alpha is not None:
-        indexed.paste(255, mask=Image.fromarray(alpha < 128))
-        indexed.info["transparency"] = 255
-    return indexed
 
 
 def _is_lossless(file: bytes) -> bool:
