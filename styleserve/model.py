@@ -109,7 +109,8 @@ class StyleModel:
         answer = self._infer(np.asarray(cv2.dnn.blobFromImage(canvas), dtype=np.float32))
         if answer.shape != (1, 3, height, width):
             raise InferenceError(f"it answered {answer.shape} to a {width}x{height} picture")
-        if not cv2.checkRange(answer.reshape(1, -1)):
+        is_finite, _ = cv2.checkRange(answer.reshape(1, -1))
+        if not is_finite:
             raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
         # cv2.add rounds and clips each value to 0..255; a cast would wrap it around.
         zero = np.zeros(1)

@@ -15,7 +15,7 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.types import Request
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy, TritonSecurityConfig
 
-from styleserve import logs, machine
+from styleserve import logs, machine, processes
 from styleserve.catalog import RESERVED, Catalog
 from styleserve.endpoint import Answer, CatalogEndpoint, Limits, StyleEndpoint, Tensors
 from styleserve.errors import InferenceError, RequestError
@@ -43,7 +43,7 @@ CATALOG_OUTPUTS = (
 
 START_TIMEOUT_S = 120.0
 DRAIN_TIMEOUT_S = 30
-POLL_S = 0.05
+POLL_S = 0.1
 
 Endpoint = Callable[[Tensors, list[str]], Answer]
 
@@ -63,7 +63,7 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         self.workspace = machine.new_workspace(settings.cache_dir)
         self._settings = settings
         self._stop_asked = stop
-        self._workers: list[psutil.Process] = []
+        self._members: list[psutil.Process] = []
         token = settings.access_token
         super().__init__(
             config=_triton_config(settings),
@@ -87,12 +87,18 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         """
         try:
             self.run()
-        except (OSError, ValueError, psutil.Error) as error:
-            raise StartError(f"Triton's workers did not start: {error}") from error
+        except (StartError, OSError, ValueError) as error:
+            # Nothing is served yet, and a tritonserver that waits for a dead worker never ends.
+            processes.kill(self._family())
+            raise StartError(f"Triton did not start: {error}") from error
+        self._members = self._family()
 
     def is_whole(self) -> bool:
         """Tell whether tritonserver, every worker and every thread of ours is still running."""
-        return bool(self.is_alive()) and all(map(_is_running, self._workers))
+        return bool(self.is_alive()) and all(map(processes.is_running, self._members))
+
+    def _family(self) -> list[psutil.Process]:
+        return processes.family(self._triton_server._tritonserver_running_cmd.pid)
 
     def _bind(
         self,
@@ -121,15 +127,12 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
             if self._stop_asked.wait(POLL_S):
-                raise StartError("asked to stop")
-            if not self._triton_server.is_alive():
-                raise StartError("tritonserver ended while it was starting")
+                raise StartError("it was asked to stop")
+            members = self._family()
+            if not members or not all(map(processes.is_running, members)):
+                raise StartError("one of its processes has died")
             if time.monotonic() > deadline:
-                raise StartError(f"tritonserver was not ready after {START_TIMEOUT_S:.0f} s")
-        process = psutil.Process(self._triton_server._tritonserver_running_cmd.pid)
-        if len(process.children()) < len(self._model_manager._models):
-            raise StartError("a worker process has died while it was starting")
-        self._workers = process.children(recursive=True)
+                raise StartError(f"it was not ready after {START_TIMEOUT_S:.0f} s")
 
     def _wait_for_models(self) -> None:
         """Skip PyTriton's wait: once the server is ready, every model is."""
@@ -155,13 +158,6 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
             return False
         finally:
             connection.close()
-
-
-def _is_running(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 class _Callable:

@@ -1,5 +1,6 @@
 """The real server.py as a subprocess on free ports."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -122,8 +123,12 @@ class Running:
 
     def processes(self, name: str = "") -> list[psutil.Process]:
         """The processes below server.py whose name starts with `name`."""
-        found: list[psutil.Process] = self.process.children(recursive=True)
-        return [process for process in found if process.name().startswith(name)]
+        found = []
+        for process in self.process.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name().startswith(name):
+                    found.append(process)
+        return found
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal; return the exit code once the process has ended."""
