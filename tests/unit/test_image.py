@@ -264,9 +264,7 @@ def test_keep_color_of_an_unchanged_picture_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("colour", "channel"), [((255, 0, 0), 0), ((0, 0, 255), 2)])
-def test_keep_color_does_not_swap_red_and_blue(
-    colour: tuple[int, int, int], channel: int
-) -> None:
+def test_keep_color_does_not_swap_red_and_blue(colour: tuple[int, int, int], channel: int) -> None:
     kept = pictures.keep_color(plain(4, 4, 90), plain(4, 4, 0) + np.array(colour, np.uint8))
 
     assert kept[0, 0].argmax() == channel

@@ -242,9 +242,7 @@ def test_open_batch_and_channels_are_taken(
         (shaped(1, 3, 32, "w"), ""),
     ],
 )
-def test_a_model_that_does_not_work_is_refused(
-    tmp_path: Path, made: ModelProto, told: str
-) -> None:
+def test_a_model_that_does_not_work_is_refused(tmp_path: Path, made: ModelProto, told: str) -> None:
     with pytest.raises(ModelError, match=rf"made-9\.onnx: .*({told})"):
         load(made, tmp_path)
 
