@@ -1,7 +1,10 @@
 """Test pictures that show any shift, swap or distortion. All are uint8 HxWx3 RGB."""
 
+from typing import Any
+
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from styleserve.image import Image
 
@@ -40,6 +43,6 @@ def bright_box(picture: Image) -> tuple[int, int]:
     return int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
 
 
-def gap(one: Image, other: Image) -> int:
+def gap(one: NDArray[Any], other: NDArray[Any]) -> int:
     """Return the largest difference between two pictures, in levels of 255."""
     return int(np.abs(one.astype(np.int16) - other.astype(np.int16)).max())

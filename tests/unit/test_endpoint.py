@@ -23,10 +23,14 @@ LIMITS = Limits(max_side=1024, max_pixels=10_000)
 PICTURE = noise(20, 31)
 
 
+def negative(image: Image) -> Image:
+    return np.asarray(255 - image, dtype=np.uint8)
+
+
 class Stylizer:
     """Applies a function and remembers at which sides it was asked to work."""
 
-    def __init__(self, function: Callable[[Image], Image] = lambda image: 255 - image) -> None:
+    def __init__(self, function: Callable[[Image], Image] = negative) -> None:
         self._function = function
         self.sides: list[int] = []
 
@@ -145,7 +149,8 @@ def test_a_file_is_answered_by_a_file_of_its_kind(size: tuple[int, int], inverts
     answer = StyleEndpoint(stylizer, LIMITS)({"encoded": file(png(noise(*size)))}, BOTH)
 
     assert set(answer) == {"styled_encoded"}
-    assert (answer["styled_encoded"].shape, answer["styled_encoded"].dtype) == ((1,), np.object_)
+    assert answer["styled_encoded"].shape == (1,)
+    assert answer["styled_encoded"].dtype == np.object_
     with PillowImage.open(BytesIO(answer["styled_encoded"][0])) as decoded:
         assert decoded.format == "PNG"
         expected = 255 - noise(*size) if inverts else noise(*size)
@@ -179,7 +184,9 @@ def test_a_file_above_the_limit_is_refused() -> None:
 
 def test_strength_mixes_with_the_original() -> None:
     assert (style(strength=strength(1)) == 255 - PICTURE).all()
-    assert (style(strength=strength(0.25)) == pictures.blend(PICTURE, 255 - PICTURE, 0.25)).all()
+    assert (
+        style(strength=strength(0.25)) == pictures.blend(PICTURE, negative(PICTURE), 0.25)
+    ).all()
 
 
 def test_strength_0_gives_the_original_without_a_run() -> None:
@@ -190,12 +197,12 @@ def test_strength_0_gives_the_original_without_a_run() -> None:
 
 
 def test_keep_color_keeps_the_originals_chroma() -> None:
-    assert (style(keep_color=flag(True)) == pictures.keep_color(255 - PICTURE, PICTURE)).all()
+    assert (style(keep_color=flag(True)) == pictures.keep_color(negative(PICTURE), PICTURE)).all()
     assert (style(keep_color=flag(False)) == 255 - PICTURE).all()
 
 
 def test_keep_color_comes_before_strength() -> None:
-    kept = pictures.keep_color(255 - PICTURE, PICTURE)
+    kept = pictures.keep_color(negative(PICTURE), PICTURE)
 
     mixed = style(keep_color=flag(True), strength=strength(0.5))
 
@@ -242,8 +249,9 @@ def test_max_side_defaults_to_the_limit(limit: int, asked: int | None, works_at:
 @pytest.mark.parametrize("shape", [(0,), (2,), (2, 1)])
 def test_an_option_holds_one_value(name: str, dtype: type, shape: tuple[int, ...]) -> None:
     told = rf"{name} must hold one value, shape \[1\], got the shape \({shape[0]},"
+    option: dict[str, Any] = {name: np.ones(shape, dtype)}
     with pytest.raises(RequestError, match=told):
-        style(**{name: np.ones(shape, dtype)})
+        style(**option)
 
 
 def test_one_file_at_a_time() -> None:
@@ -269,7 +277,8 @@ def test_any_options_give_a_picture_of_the_same_size(
         endpoint({"image": noise(*size), **options}, BOTH)["styled_image"] for _ in range(2)
     )
 
-    assert (one.shape, one.dtype) == ((*size, 3), np.uint8)
+    assert one.shape == (*size, 3)
+    assert one.dtype == np.uint8
     assert (one == same).all()
 
 

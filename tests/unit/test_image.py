@@ -76,7 +76,8 @@ def test_native_canvas_is_as_large_as_needed_and_undone(
         assert side % multiple == 0
         assert max(fitted, min_side) <= side < max(fitted, min_side) + multiple
     undone = frame.undo(canvas)
-    assert (undone.shape, undone.dtype) == (picture.shape, np.uint8)
+    assert undone.shape == picture.shape
+    assert undone.dtype == np.uint8
     if frame.fitted == size:
         assert (canvas[: size[0], : size[1]] == picture).all()
         assert (undone == picture).all()
@@ -249,7 +250,10 @@ def test_keep_color_of_a_grey_picture_gives_grey() -> None:
 
 
 def test_keep_color_takes_luma_from_the_style_and_chroma_from_the_picture() -> None:
-    original, styled = (noise(30, 40, seed) // 4 + 96 for seed in (0, 1))  # far from the limits
+    original, styled = (
+        np.asarray(noise(30, 40, seed) // 4 + 96, dtype=np.uint8)  # far from the limits
+        for seed in (0, 1)
+    )
 
     kept = cv2.cvtColor(pictures.keep_color(styled, original), cv2.COLOR_RGB2YCrCb)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +16,8 @@ from onnx import ModelProto, TensorProto, helper
 
 from styleserve import convert, metadata
 from styleserve.errors import InferenceError, ModelError
-from styleserve.image import Image
 from styleserve.model import StyleModel
+from styleserve.probe import Tensor
 from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
 from tests.pictures import bright_box, disc, gap, marked, noise, plain
@@ -65,7 +66,8 @@ def test_the_answer_has_the_size_of_the_picture(
 ) -> None:
     styled = models[name](noise(*size), max_side)
 
-    assert (styled.shape, styled.dtype) == ((*size, 3), np.uint8)
+    assert styled.shape == (*size, 3)
+    assert styled.dtype == np.uint8
 
 
 @given(height=SIDES, width=SIDES)
@@ -115,7 +117,7 @@ def test_a_senseless_multiple_in_the_file_is_refused(tmp_path: Path, told: str) 
 
 
 def test_the_network_sees_the_picture_up_to_max_side(tmp_path: Path) -> None:
-    runtime = SpyRuntime.create("cpu", threads=1)
+    runtime = spying()
     model = StyleModel(tiny.save(tiny.stride_two(), tmp_path / "a.onnx"), runtime)
 
     seen = []
@@ -171,11 +173,11 @@ def test_an_answer_without_numbers_fails_alone(tmp_path: Path, operator: str) ->
 
 
 def test_a_network_that_fails_is_our_fault_in_one_line(tmp_path: Path) -> None:
-    runtime = SpyRuntime.create("cpu", threads=1)
+    runtime = spying()
     model = StyleModel(tiny.save(tiny.identity(), tmp_path / "a.onnx"), runtime)
     runtime.before_run.append(fail)
 
-    with pytest.raises(InferenceError, match="^it failed at 50x40: .*out of memory$"):
+    with pytest.raises(InferenceError, match=r"^it failed at 50x40: .*out of memory$"):
         model(noise(40, 50), 0)
 
 
@@ -364,7 +366,7 @@ def test_many_sizes_at_once_equal_one_by_one(models: dict[str, StyleModel]) -> N
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_no_more_runs_at_once_than_allowed(tmp_path: Path, cap: int) -> None:
     """Two models share the cap, as all models of a server do."""
-    runtime = SpyRuntime.create("cpu", threads=1, concurrency=cap)
+    runtime = spying(cap)
     paths = [tiny.save(tiny.identity(), tmp_path / f"{name}.onnx") for name in "ab"]
     both = [StyleModel(path, runtime) for path in paths]
     full, go_on, lock = threading.Event(), threading.Event(), threading.Lock()
@@ -396,7 +398,7 @@ def test_no_more_runs_at_once_than_allowed(tmp_path: Path, cap: int) -> None:
 
 
 def test_a_failed_run_gives_its_place_back(tmp_path: Path) -> None:
-    runtime = SpyRuntime.create("cpu", threads=1, concurrency=1)
+    runtime = spying()
     model = StyleModel(tiny.save(tiny.identity(), tmp_path / "a.onnx"), runtime)
     runtime.before_run.append(fail)
     with pytest.raises(InferenceError):
@@ -413,20 +415,24 @@ class SpyRuntime(Runtime):
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     before_run: list[Callable[[], None]] = field(default_factory=list)
 
-    def open(self, path: Path) -> Any:
+    def open(self, path: Path) -> Any:  # noqa: ANN401  what onnxruntime gives has no type
         return SpySession(super().open(path), self)
 
 
+def spying(cap: int = 1) -> SpyRuntime:
+    return SpyRuntime(("cpu",), 1, cap, threading.BoundedSemaphore(cap))
+
+
 class SpySession:
-    def __init__(self, session: Any, runtime: SpyRuntime) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession, runtime: SpyRuntime) -> None:
         self._session = session
         self._runtime = runtime
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._session, name)
 
-    def run(self, outputs: list[str], inputs: dict[str, Image]) -> Any:
+    def run(self, outputs: list[str], inputs: dict[str, Tensor]) -> list[Tensor]:
         self._runtime.shapes.extend(tensor.shape for tensor in inputs.values())
         for action in self._runtime.before_run:
             action()
-        return self._session.run(outputs, inputs)
+        return list(self._session.run(outputs, inputs))

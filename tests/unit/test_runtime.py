@@ -143,7 +143,7 @@ def open_with(monkeypatch: pytest.MonkeyPatch, made: Runtime, runs_on: list[str]
     given: dict[str, Any] = {}
 
     class Session:
-        def __init__(self, path: str, sess_options: Any, providers: Any) -> None:
+        def __init__(self, path: str, sess_options: object, providers: object) -> None:
             given.update(path=path, sess_options=sess_options, providers=providers)
 
         def get_providers(self) -> list[str]:

@@ -84,7 +84,7 @@ def test_unknown_variables_are_refused_together(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("STYLESERVE_HTTPPORT", "9000")
     monkeypatch.setenv("STYLESERVE_DEBUG", "1")
 
-    with pytest.raises(ConfigError, match="the settings are .*STYLESERVE_HTTP_PORT") as caught:
+    with pytest.raises(ConfigError, match=r"the settings are .*STYLESERVE_HTTP_PORT") as caught:
         load([])
 
     first, second = caught.value.problems
@@ -205,7 +205,7 @@ def test_any_word_can_be_a_token() -> None:
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        load([]).http_port = 1  # type: ignore[misc]
+        load([]).http_port = 1
 
 
 @pytest.fixture
