@@ -1,0 +1,343 @@
+"""What is asked of the machine before the start, and what is cleaned up."""
+
+import os
+import shutil
+import socket
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from styleserve import machine
+from styleserve.errors import ConfigError
+from styleserve.settings import ServerSettings
+
+PORTS = ("http_port", "grpc_port", "metrics_port")
+DEAD, ALIVE = 111, 222
+
+
+@pytest.fixture
+def free_ports() -> dict[str, int]:
+    """Three ports that were free a moment ago."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
+        ports = [each.getsockname()[1] for each in sockets]
+    return dict(zip(PORTS, ports, strict=True))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose path is short enough for the sockets of a cache, which tmp_path is not."""
+    with TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(machine, "SHM", folder)
+    monkeypatch.setattr(psutil, "pid_exists", lambda pid: pid == ALIVE)
+    return folder
+
+
+def settings(ports: dict[str, int], cache_dir: Path, **others: str | int) -> ServerSettings:
+    values: dict[str, Any] = {"host": "127.0.0.1", "max_pixels": 1000, **ports, **others}
+    return ServerSettings(cache_dir=cache_dir, **values)
+
+
+def problems(ports: dict[str, int], cache_dir: Path, **others: str | int) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        machine.check(settings(ports, cache_dir, **others))
+    assert not any("\n" in problem for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def test_a_good_machine_is_taken(free_ports: dict[str, int], folder: Path) -> None:
+    cache = folder / "not/yet/there"
+
+    machine.check(settings(free_ports, cache))
+
+    assert list(cache.iterdir()) == []
+
+
+def test_every_busy_port_is_told(free_ports: dict[str, int], folder: Path) -> None:
+    with ExitStack() as stack:
+        for port in free_ports.values():
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        told = problems(free_ports, folder)
+
+    for field, problem in zip(PORTS, told, strict=True):
+        assert f"port {free_ports[field]} on 127.0.0.1" in problem
+        assert "in use" in problem
+        assert problem.endswith(f"STYLESERVE_{field.upper()}")
+
+
+def test_a_port_busy_on_one_address_is_busy_for_all(
+    free_ports: dict[str, int], folder: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", free_ports["grpc_port"])):
+        (told,) = problems(free_ports, folder, host="0.0.0.0")
+
+    assert told.endswith("STYLESERVE_GRPC_PORT")
+
+
+@pytest.mark.xfail(strict=True, reason="told as a port problem, without naming STYLESERVE_HOST")
+def test_a_host_that_is_not_ours_is_told(free_ports: dict[str, int], folder: Path) -> None:
+    assert all("STYLESERVE_HOST" in each for each in problems(free_ports, folder, host="192.0.2.1"))
+
+
+def test_a_host_that_is_no_name_is_told(free_ports: dict[str, int], folder: Path) -> None:
+    told = problems(free_ports, folder, host="a" * 70)
+
+    assert all("aaa cannot be used" in problem for problem in told)
+
+
+# --- Python
+
+
+def test_another_system_is_told(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+    (told,) = problems(free_ports, folder)
+
+    assert "Linux only, this is darwin" in told
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"INSTSONAME": "libpython3.11.a"},
+        {"INSTSONAME": None},
+        {"LIBDIR": "/nowhere"},
+        {"LIBDIR": "/nowhere", "MULTIARCH": None},
+    ],
+)
+def test_a_python_without_shared_library_is_told(
+    free_ports: dict[str, int],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, str | None],
+) -> None:
+    use_config(monkeypatch, **changed)
+
+    (told,) = problems(free_ports, folder)
+
+    assert "no shared library" in told
+    assert "--enable-shared" in told
+
+
+@pytest.mark.parametrize("place", ["libpython3.99.so.1.0", "x86_64-linux/libpython3.99.so.1.0"])
+def test_the_shared_library_may_lie_in_debians_folder(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    library = folder / "lib" / place
+    library.parent.mkdir(parents=True)
+    library.touch()
+    use_config(
+        monkeypatch,
+        INSTSONAME=library.name,
+        LIBDIR=str(folder / "lib"),
+        MULTIARCH="x86_64-linux",
+    )
+
+    machine.check(settings(free_ports, folder))
+
+
+def use_config(monkeypatch: pytest.MonkeyPatch, **changed: str | None) -> None:
+    original = sysconfig.get_config_var
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: changed.get(name, original(name)))
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/a:/b", ":/a:/b")])
+def test_the_own_library_comes_first(
+    monkeypatch: pytest.MonkeyPatch, before: str | None, after: str
+) -> None:
+    use_config(monkeypatch, LIBDIR="/own")
+    if before is None:
+        monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    else:
+        monkeypatch.setenv("LD_LIBRARY_PATH", before)
+
+    assert machine.library_path() == f"/own{after}"
+
+
+# --- cache
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_a_cache_that_cannot_be_written_is_told(
+    free_ports: dict[str, int], folder: Path, below: str
+) -> None:
+    file = folder / "file"
+    file.touch()
+
+    (told,) = problems(free_ports, file / below)
+
+    assert "cannot be written" in told
+    assert str(file) in told
+    assert "STYLESERVE_CACHE_DIR" in told
+
+
+def test_a_read_only_cache_is_told(free_ports: dict[str, int]) -> None:
+    (told,) = problems(free_ports, Path("/proc/styleserve"))
+
+    assert "cannot be written" in told
+
+
+def test_a_noexec_cache_is_told(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noexec = SimpleNamespace(f_flag=os.ST_NOEXEC | os.ST_NOSUID)
+    monkeypatch.setattr(machine, "_shm_problems", lambda max_pixels: [])
+    monkeypatch.setattr(os, "statvfs", lambda path: noexec)
+
+    (told,) = problems(free_ports, folder)
+
+    assert "noexec" in told
+    assert "STYLESERVE_CACHE_DIR" in told
+
+
+def test_a_cache_path_too_long_for_sockets_is_told(
+    free_ports: dict[str, int], folder: Path
+) -> None:
+    (told,) = problems(free_ports, folder / ("x" * 100))
+
+    assert "too long by" in told
+    assert "STYLESERVE_CACHE_DIR" in told
+
+
+def test_the_excess_of_a_path_is_counted_exactly(free_ports: dict[str, int], folder: Path) -> None:
+    (told,) = problems(free_ports, folder / ("x" * 100))
+    excess = int(told.partition("too long by ")[2].split()[0])
+
+    machine.check(settings(free_ports, folder / ("x" * (100 - excess))))
+    assert problems(free_ports, folder / ("x" * (101 - excess)))
+
+
+@pytest.mark.xfail(strict=True, reason="PyTriton's longest is <name>_0_<instance>-server.sock")
+def test_a_name_of_20_letters_has_room_in_the_longest_path_taken(
+    free_ports: dict[str, int], folder: Path
+) -> None:
+    (told,) = problems(free_ports, folder / ("x" * 100))
+    excess = int(told.partition("too long by ")[2].split()[0])
+    workspace = folder / ("x" * (100 - excess)) / "styleserve-4194304"
+
+    assert len(str(workspace / f"{'n' * 20}_0_0-server.sock")) <= machine.SOCKET_PATH_LIMIT
+
+
+def test_the_home_folder_is_understood(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+
+    assert machine.new_workspace(Path("~/cache")) == folder / f"cache/styleserve-{os.getpid()}"
+
+
+# --- shared memory
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_too_little_shared_memory_is_told(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    monkeypatch.setattr(machine, "SHM", folder if exists else folder / "none")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
+
+    (told,) = problems(free_ports, folder, max_pixels=50_000_000)
+
+    assert f"has {64 if exists else 0} MiB free" in told
+    assert "50,000,000 pixels need 636 MiB" in told
+    assert "--shm-size" in told
+    assert "STYLESERVE_MAX_PIXELS" in told
+
+
+def test_just_enough_shared_memory_is_taken(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(free=(64 << 20) + 12 * 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+
+    machine.check(settings(free_ports, folder, max_pixels=1000))
+    assert problems(free_ports, folder, max_pixels=1001)
+
+
+def test_all_problems_are_told_at_once(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    use_config(monkeypatch, LIBDIR="/nowhere")
+    (folder / "file").touch()
+
+    with socket.create_server(("127.0.0.1", free_ports["http_port"])):
+        assert len(problems(free_ports, folder / "file")) == 4
+
+
+# --- leftovers
+
+
+def test_only_what_dead_servers_left_is_removed(shm: Path, tmp_path: Path) -> None:
+    own = os.getpid()
+    cache = tmp_path / "cache"
+    gone = [
+        *(shm / f"pytrtion{DEAD}-abc", shm / f"pytrtion{own}-abc"),
+        *(cache / f"styleserve-{DEAD}", cache / f"styleserve-{own}"),
+    ]
+    kept = [
+        *(shm / f"pytrtion{ALIVE}-abc", shm / f"other{DEAD}-abc", shm / "pytrtion-abc"),
+        *(cache / f"styleserve-{ALIVE}", cache / "styleserve-x", cache / f"styleserve-{DEAD}-old"),
+        cache / f"my-styleserve-{DEAD}",
+    ]
+    for path in (*gone, *kept):
+        if path.parent == shm:
+            path.touch()
+        else:
+            (path / "model-store").mkdir(parents=True)
+
+    assert sorted(machine.clean_leftovers(cache)) == sorted(gone)
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in kept)
+    assert machine.clean_leftovers(cache) == []
+
+
+def test_a_leftover_that_goes_by_itself_is_no_problem(
+    shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = shm / f"pytrtion{DEAD}-abc"
+    stale.touch()
+
+    def vanish(path: Path) -> bool:
+        stale.unlink()
+        return False
+
+    monkeypatch.setattr(Path, "is_dir", vanish)
+
+    assert machine.clean_leftovers(tmp_path) == [stale]
+
+
+@pytest.mark.xfail(
+    strict=True, raises=PermissionError, reason="another user's file stops the start"
+)
+def test_a_leftover_of_another_user_is_left(
+    shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shm / f"pytrtion{DEAD}-abc").touch()
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+
+    assert machine.clean_leftovers(tmp_path) == []
+
+
+@pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="hides why the server stopped")
+def test_a_cache_that_was_removed_has_no_leftovers(shm: Path, tmp_path: Path) -> None:
+    assert machine.clean_leftovers(tmp_path / "gone") == []

@@ -1,0 +1,181 @@
+"""Choice of providers, threads and runs at once; ONNX Runtime's errors in our words."""
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+
+from styleserve import runtime
+from styleserve.errors import ConfigError, ModelError
+from styleserve.runtime import Runtime, choose_providers
+from tests import tiny_models as tiny
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+TENSORRT, OPENVINO = "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *providers: str) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(providers))
+
+
+@pytest.mark.parametrize(
+    ("installed", "chosen"),
+    [
+        ((CPU,), ("cpu",)),
+        ((OPENVINO, CPU), ("openvino", "cpu")),
+        ((TENSORRT, CUDA, CPU), ("cuda", "cpu")),
+        ((CPU, OPENVINO, CUDA), ("cuda", "openvino", "cpu")),
+        (("AzureExecutionProvider", CPU), ("cpu",)),
+    ],
+)
+@pytest.mark.parametrize("setting", ["auto", " AUTO "])
+def test_auto_takes_the_best_that_starts_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+    installed: tuple[str, ...],
+    chosen: tuple[str, ...],
+    setting: str,
+) -> None:
+    install(monkeypatch, *installed)
+
+    assert choose_providers(setting) == chosen
+
+
+@pytest.mark.parametrize(
+    ("setting", "chosen"),
+    [
+        ("cpu", ("cpu",)),
+        ("cuda", ("cuda", "cpu")),
+        ("tensorrt,cuda", ("tensorrt", "cuda", "cpu")),
+        ("cuda,tensorrt", ("cuda", "tensorrt", "cpu")),
+        (" CUDA , cpu,", ("cuda", "cpu")),
+        ("cuda,cuda,cpu,cpu", ("cuda", "cpu")),
+    ],
+)
+def test_a_list_is_taken_in_its_order_with_cpu_last(
+    monkeypatch: pytest.MonkeyPatch, setting: str, chosen: tuple[str, ...]
+) -> None:
+    install(monkeypatch, TENSORRT, CUDA, CPU)
+
+    assert choose_providers(setting) == chosen
+
+
+@pytest.mark.xfail(strict=True, reason="cpu is moved to the end, so the GPU runs everything")
+def test_cpu_first_means_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, CUDA, CPU)
+
+    assert choose_providers("cpu,cuda")[0] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("setting", "missing"),
+    [
+        ("cuda", "cuda"),
+        ("cpu,tensorrt,cuda", "tensorrt, cuda"),
+        ("gpu", "gpu"),
+        ("auto,cpu", "auto"),
+        ("", "nothing"),
+        (" , ", "nothing"),
+    ],
+)
+def test_what_is_not_installed_is_refused_naming_what_is(
+    monkeypatch: pytest.MonkeyPatch, setting: str, missing: str
+) -> None:
+    install(monkeypatch, OPENVINO, CPU)
+
+    told = rf"{missing} cannot be used, installed are openvino, cpu; set STYLESERVE_PROVIDERS"
+    with pytest.raises(ConfigError, match=told):
+        choose_providers(setting)
+
+
+@pytest.mark.parametrize(
+    ("providers", "at_once"), [("cpu", 1), ("openvino", 1), ("cuda", 2), ("tensorrt", 2)]
+)
+def test_runs_at_once_follow_the_provider(
+    monkeypatch: pytest.MonkeyPatch, providers: str, at_once: int
+) -> None:
+    install(monkeypatch, TENSORRT, CUDA, OPENVINO, CPU)
+
+    made = Runtime.create(providers)
+
+    assert made.concurrency == at_once
+    assert [made.gate.acquire(blocking=False) for _ in range(at_once + 1)] == [True] * at_once + [
+        False
+    ]
+
+
+def test_threads_follow_the_quota_unless_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "cpu_count", lambda: 3)
+
+    assert Runtime.create("cpu").threads == 3
+    assert Runtime.create("cpu", threads=5).threads == 5
+    assert Runtime.create("cpu", concurrency=7).concurrency == 7
+
+
+def test_the_session_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_with(monkeypatch, Runtime.create("cpu", threads=3), [CPU])
+
+    options = opened["sess_options"]
+    assert opened["providers"] == [(CPU, {})]
+    assert options.intra_op_num_threads == 3
+    assert options.inter_op_num_threads == 1
+    assert not options.enable_cpu_mem_arena
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_openvino_gets_the_threads_and_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, OPENVINO, CPU)
+    opened = open_with(monkeypatch, Runtime.create("openvino", threads=3), [OPENVINO, CPU])
+
+    assert opened["providers"][0] == (
+        OPENVINO,
+        {
+            "device_type": "CPU",
+            "load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32", '
+            '"INFERENCE_NUM_THREADS": 3}}',
+        },
+    )
+    assert opened["providers"][1][0] == CPU
+
+
+def open_with(monkeypatch: pytest.MonkeyPatch, made: Runtime, runs_on: list[str]) -> dict[str, Any]:
+    """Open a model with an ONNX Runtime that takes these providers; return what it was given."""
+    given: dict[str, Any] = {}
+
+    class Session:
+        def __init__(self, path: str, sess_options: object, providers: object) -> None:
+            given.update(path=path, sess_options=sess_options, providers=providers)
+
+        def get_providers(self) -> list[str]:
+            return runs_on
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    made.open(Path("folder/a-9.onnx"))
+    return given
+
+
+def test_a_dropped_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, CUDA, CPU)
+
+    told = r"a-9\.onnx: asked for cuda, .* run on CPUExecutionProvider; .*STYLESERVE_PROVIDERS=cpu"
+    with pytest.raises(ModelError, match=told):
+        open_with(monkeypatch, Runtime.create("cuda"), [CPU])
+
+
+def test_a_real_session_is_opened(tmp_path: Path) -> None:
+    path = tiny.save(tiny.identity(), tmp_path / "a.onnx")
+
+    assert Runtime.create("cpu", threads=1).open(path).get_providers() == [CPU]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[ONNXRuntimeError] : 6 : FAIL : no room\nat line 2", "6 : FAIL : no room"),
+        ("  plain words  ", "plain words"),
+        ("x" * 1000, "x" * 300),
+    ],
+)
+def test_the_reason_is_one_short_line(text: str, told: str) -> None:
+    assert runtime.reason(RuntimeError(text)).endswith(told)
+    assert len(runtime.reason(RuntimeError(text))) <= 300

@@ -1,0 +1,226 @@
+"""The edge to PyTriton, without Triton: declared tensors, errors, configuration, waiting."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import BytesIO
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as PillowImage
+from pytriton.proxy.types import Request
+
+from styleserve import machine, serving
+from styleserve.catalog import Stylizer
+from styleserve.endpoint import Answer, CatalogEndpoint, Limits, StyleEndpoint, Tensors
+from styleserve.errors import InferenceError, RequestError
+from styleserve.image import Image
+from styleserve.serving import Server, StartError
+from styleserve.settings import ServerSettings
+from tests.pictures import noise
+
+
+class Same:
+    def __call__(self, image: Image, max_side: int) -> Image:
+        return image
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+# --- the declared tensors are those of the API contract, and those that the endpoints know
+
+
+def declared(tensors: tuple[Any, ...]) -> dict[str, tuple[Any, tuple[int, ...], bool]]:
+    return {each.name: (each.dtype, tuple(each.shape), bool(each.optional)) for each in tensors}
+
+
+def test_a_style_declares_the_contract() -> None:
+    assert declared(serving.STYLE_INPUTS) == {
+        "image": (np.uint8, (-1, -1, 3), True),
+        "strength": (np.float32, (1,), True),
+        "keep_color": (np.bool_, (1,), True),
+        "max_side": (np.int32, (1,), True),
+        "encoded": (bytes, (1,), True),
+    }
+    assert serving.STYLE_INPUTS[0].name == "image"
+    assert serving.STYLE_OUTPUTS[0].name == "styled_image"
+    assert [each.name for each in serving.CATALOG_INPUTS] == ["name"]
+
+
+@pytest.mark.parametrize("given", ["image", "encoded"])
+def test_the_answers_of_a_style_are_declared(given: str) -> None:
+    buffer = BytesIO()
+    PillowImage.fromarray(noise(4, 5)).save(buffer, "PNG")
+    tensor = {"image": noise(4, 5), "encoded": np.array([buffer.getvalue()], np.object_)}[given]
+    names = [each.name for each in serving.STYLE_OUTPUTS]
+
+    answer = StyleEndpoint(Same(), Limits(0, 100))({given: tensor}, names)
+
+    assert_declared(answer, serving.STYLE_OUTPUTS)
+
+
+def test_the_answers_of_the_catalog_are_declared() -> None:
+    catalog: dict[str, Stylizer] = {"a": Same(), "b": Same()}
+    names = [each.name for each in serving.CATALOG_OUTPUTS]
+
+    answer = CatalogEndpoint(catalog)({}, names)
+
+    assert list(answer) == names
+    assert_declared(answer, serving.CATALOG_OUTPUTS)
+
+
+def assert_declared(answer: Answer, outputs: tuple[Any, ...]) -> None:
+    known = declared(outputs)
+    for name, array in answer.items():
+        dtype, shape, _ = known[name]
+        assert array.dtype == (np.uint8 if dtype == np.uint8 else np.object_)
+        assert len(array.shape) == len(shape)
+        assert all(want in (-1, got) for want, got in zip(shape, array.shape, strict=True))
+
+
+# --- what PyTriton calls
+
+
+def call(endpoint: serving.Endpoint, *requests: dict[str, Any]) -> list[Answer]:
+    wrapped = [Request(data=data, requested_output_names=["x"]) for data in requests]
+    return serving._Callable("udnie", endpoint)(wrapped)
+
+
+def test_every_request_gets_its_answer_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    def endpoint(tensors: Tensors, outputs: list[str]) -> Answer:
+        return {**tensors, "asked": np.array(outputs)}
+
+    with caplog.at_level(logging.DEBUG, "styleserve"):
+        first, second = call(endpoint, {"n": np.array(1)}, {"n": np.array(2)})
+
+    assert [first["n"].item(), second["n"].item()] == [1, 2]
+    assert first["asked"].tolist() == ["x"]
+    assert [record.levelno for record in caplog.records] == [logging.DEBUG] * 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "seen_as", "level"),
+    [
+        (RequestError("send more"), RequestError("send more"), logging.DEBUG),
+        (InferenceError("no room"), InferenceError("no room"), logging.ERROR),
+        (KeyError("/srv/secret"), InferenceError("the server failed inside"), logging.ERROR),
+        (MemoryError(), InferenceError("the server failed inside"), logging.ERROR),
+    ],
+)
+def test_failures_keep_their_kind_and_are_logged_once(
+    caplog: pytest.LogCaptureFixture, failure: Exception, seen_as: Exception, level: int
+) -> None:
+    def endpoint(tensors: Tensors, outputs: list[str]) -> Answer:
+        raise failure
+
+    with (
+        caplog.at_level(logging.DEBUG, "styleserve"),
+        pytest.raises(type(seen_as), match=str(seen_as)) as caught,
+    ):
+        call(endpoint, {})
+
+    assert "secret" not in str(caught.value)
+    (record,) = caplog.records
+    assert (record.levelno, record.levelno == logging.ERROR) == (level, bool(record.exc_info))
+    assert "udnie" in record.getMessage()
+
+
+# --- configuration
+
+
+def settings(**values: str | int) -> ServerSettings:
+    return ServerSettings(**values)  # type: ignore[arg-type]  # pydantic checks them
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_triton_gets_the_settings(monkeypatch: pytest.MonkeyPatch, gpu: bool) -> None:
+    monkeypatch.setattr(machine, "has_gpu", lambda: gpu)
+
+    ports = {"http_port": 7, "grpc_port": 8, "metrics_port": 9}
+
+    config = serving._triton_config(settings(host="127.0.0.9", cache_mb=3, **ports))
+
+    assert (config.http_port, config.grpc_port, config.metrics_port) == (7, 8, 9)
+    assert {config.http_address, config.grpc_address, config.metrics_address} == {"127.0.0.9"}
+    assert config.strict_readiness
+    assert config.exit_on_error
+    assert config.allow_gpu_metrics is gpu
+    assert config.cache_config == [f"local,size={3 * 2**20}"]
+
+
+def test_no_cache_is_kept_unless_asked_for() -> None:
+    assert serving._triton_config(settings(cache_mb=0)).cache_config is None
+
+
+# --- waiting for the start
+
+
+def unstarted(url: str = "http://127.0.0.1:1", alive: bool = True, stop: bool = False) -> Server:
+    """Make a server that never starts Triton."""
+    made = Server.__new__(Server)
+    asked = threading.Event()
+    if stop:
+        asked.set()
+    child = SimpleNamespace(is_alive=lambda: alive)
+    made.__dict__.update(_stop_asked=asked, _triton_server=child, _url=url, _connected=False)
+    return made
+
+
+@pytest.fixture
+def answering() -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), Health) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+        thread.start()
+        yield http
+        http.shutdown()
+        thread.join()
+
+
+class Health(BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/v2/health/ready" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.mark.parametrize(("status", "ready"), [(200, True), (400, False), (503, False)])
+def test_ready_is_what_triton_says(
+    answering: HTTPServer, monkeypatch: pytest.MonkeyPatch, status: int, ready: bool
+) -> None:
+    monkeypatch.setattr(Health, "status", status)
+
+    assert unstarted(f"http://127.0.0.1:{answering.server_port}")._is_ready() is ready
+
+
+def test_a_closed_port_is_not_ready() -> None:
+    assert unstarted()._is_ready() is False
+
+
+def test_the_wait_ends_when_ready(answering: HTTPServer) -> None:
+    unstarted(f"http://127.0.0.1:{answering.server_port}", alive=False)._wait_for_server()
+
+
+@pytest.mark.parametrize(
+    ("state", "timeout", "told"),
+    [
+        ({"stop": True}, 60, "asked to stop"),
+        ({"alive": False}, 60, "ended while it was starting"),
+        ({}, -1, "not ready after"),
+    ],
+)
+def test_the_wait_ends_when_it_is_vain(
+    monkeypatch: pytest.MonkeyPatch, state: dict[str, bool], timeout: float, told: str
+) -> None:
+    monkeypatch.setattr(serving, "START_TIMEOUT_S", timeout)
+    monkeypatch.setattr(serving, "POLL_S", 0)
+
+    with pytest.raises(StartError, match=told):
+        unstarted(**state)._wait_for_server()  # type: ignore[arg-type]

@@ -1,0 +1,166 @@
+"""Triton's worker with readable errors, run with stand-ins for Triton and for PyTriton's worker."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import styleserve
+from styleserve.errors import InferenceError, RequestError
+
+FILE = Path(styleserve.__file__).with_name("worker.py")
+FOLDER = "a_folder_in_the_model_store"
+LOGGED: list[str] = []
+
+
+class TritonError(Exception):
+    INVALID_ARG = "invalid argument"
+    INTERNAL = "internal"
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.message, self.code = message, code
+
+
+@dataclass
+class Response:
+    error: TritonError | None = None
+
+
+class Tensor:
+    def __init__(self, *shape: int) -> None:
+        self._shape = shape
+
+    def shape(self) -> list[int]:
+        return list(self._shape)
+
+
+@dataclass
+class Request:
+    """Fails inside the callable with `failure`, if any."""
+
+    failure: BaseException | None = None
+    tensors: list[Tensor] = field(default_factory=lambda: [Tensor(4, 5, 3), Tensor(1)])
+
+    def inputs(self) -> list[Tensor]:
+        return self.tensors
+
+
+class PyTritonModel:
+    """Answers like PyTriton's worker: the callable's whole traceback as the message."""
+
+    def execute(self, requests: list[Request]) -> list[Response]:
+        for request in requests:
+            if request.failure:
+                raise RuntimeError("".join(traceback.format_exception(request.failure)))
+        return [Response() for _ in requests]
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Response]]:
+    """Load the worker as Triton does; return its `execute`."""
+    utils = ModuleType("triton_python_backend_utils")
+    vars(utils).update(TritonError=TritonError, InferenceResponse=Response)
+    vars(utils).update(Logger=type("Logger", (), {"log_error": staticmethod(LOGGED.append)}))
+    model = ModuleType(f"{FOLDER}.pytriton_model")
+    vars(model).update(TritonPythonModel=PyTritonModel)
+    for module in (utils, ModuleType(FOLDER), model):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    spec = importlib.util.spec_from_file_location(f"{FOLDER}.model", FILE)
+    assert spec
+    assert spec.loader
+    loaded: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    LOGGED.clear()
+    worker = loaded.TritonPythonModel()
+    return lambda *requests: worker.execute(list(requests))
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    """Raise the error for real, so that it has source frames like any other."""
+    try:
+        try:
+            raise cause or ValueError("inner")
+        except Exception as inner:
+            raise error from inner
+    except Exception as caught:  # noqa: BLE001  any kind is made here
+        return caught
+
+
+def error_of(response: Response) -> TritonError:
+    assert response.error
+    assert "\n" not in response.error.message
+    assert str(FILE.parent) not in response.error.message
+    assert "Traceback" not in response.error.message
+    return response.error
+
+
+def test_an_answer_is_passed_on(answer: Callable[..., list[Response]]) -> None:
+    assert [each.error for each in answer(Request(), Request())] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["strength must be 1", "got: this: and that", "größe 'x'", "line one\n  line two", "x\u2028y"],
+)
+def test_a_callers_mistake_is_told_in_one_line(
+    answer: Callable[..., list[Response]], text: str
+) -> None:
+    (response,) = answer(Request(raised(RequestError(text))))
+
+    assert error_of(response).code == TritonError.INVALID_ARG
+    assert error_of(response).message == " ".join(text.split())
+    assert LOGGED == []
+
+
+def test_our_fault_is_internal(answer: Callable[..., list[Response]]) -> None:
+    (response,) = answer(Request(raised(InferenceError("it failed at 9x9"))))
+
+    assert error_of(response).code == TritonError.INTERNAL
+    assert error_of(response).message == "it failed at 9x9"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ValueError("RequestError: looks like one"),
+        KeyError("image"),
+        MemoryError(),
+        RuntimeError("a\nstyleserve.errors.OtherError: no"),
+    ],
+)
+def test_anything_else_is_hidden_and_logged(
+    answer: Callable[..., list[Response]], failure: Exception
+) -> None:
+    (response,) = answer(Request(raised(failure)))
+
+    assert error_of(response).code == TritonError.INTERNAL
+    assert error_of(response).message == "the server failed inside; its log has the details"
+    assert "Traceback" in LOGGED[0]
+
+
+@pytest.mark.parametrize("tensor", [Tensor(0, 5, 3), Tensor(5, 0, 3), Tensor(0)])
+def test_a_side_of_zero_never_reaches_pytriton(
+    answer: Callable[..., list[Response]], tensor: Tensor
+) -> None:
+    request = Request(RuntimeError("PyTriton fails on these"), [Tensor(1), tensor])
+
+    (response,) = answer(request)
+
+    assert error_of(response).code == TritonError.INVALID_ARG
+    assert "at least one pixel" in error_of(response).message
+    assert LOGGED == []
+
+
+def test_one_failure_stays_one_failure(answer: Callable[..., list[Response]]) -> None:
+    bad, empty = Request(raised(RequestError("no"))), Request(None, [Tensor(0)])
+
+    responses = answer(Request(), bad, Request(), empty, Request())
+
+    assert [each.error is None for each in responses] == [True, False, True, False, True]
