@@ -1,0 +1,139 @@
+"""What serving costs over the same work in process, five models at once: time, memory, start.
+
+Every round measures both sides one after the other, and the table has the medians of the rounds,
+so that a busy machine slows both sides alike.
+
+    python benchmarks/overhead.py [--models FOLDER] [--rounds N]
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import tritonclient.http as triton
+
+from styleserve.catalog import find_models
+from styleserve.endpoint import Limits, StyleEndpoint
+from styleserve.image import Image
+from styleserve.model import StyleModel
+from styleserve.probe import photo
+from styleserve.runtime import Runtime
+from tests.e2e.running import Running
+
+HEIGHT, WIDTH = 480, 640
+MODELS = 5
+MIB = 1 << 20
+
+
+@contextmanager
+def serving(models: list[Path]) -> Iterator[tuple[Running, float]]:
+    """Serve copies of `models`, as many as needed; yield the server and its seconds to ready."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    for number in range(MODELS):
+        shutil.copy(models[number % len(models)], folder / f"model{number}.onnx")
+    start = time.perf_counter()
+    running = Running(folder, folder).wait_ready()
+    try:
+        yield running, time.perf_counter() - start
+    finally:
+        running.stop()
+        running.kill()
+        shutil.rmtree(folder)
+
+
+def memory(process: psutil.Process) -> float:
+    """Return the MiB that `process` and all below it hold, shared pages counted once."""
+    family = [process, *process.children(recursive=True)]
+    return sum(member.memory_full_info().pss for member in family) / MIB
+
+
+def timed(call: Callable[[], object], count: int) -> float:
+    """Return the median seconds of one call."""
+    seconds = []
+    for _ in range(count):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def throughput(call: Callable[[], object], threads: int, count: int) -> float:
+    """Return calls per second of `threads` threads that make `count` calls each."""
+
+    def repeat() -> None:
+        for _ in range(count):
+            call()
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        jobs = [pool.submit(repeat) for _ in range(threads)]
+    for job in jobs:
+        job.result()
+    return threads * count / (time.perf_counter() - start)
+
+
+def over_http(url: str, image: Image) -> Callable[[], object]:
+    """Return a call that sends `image` as a binary tensor and reads the answer."""
+    clients = threading.local()  # tritonclient's HTTP client works in one thread only
+
+    def call() -> object:
+        if not hasattr(clients, "own"):
+            clients.own = triton.InferenceServerClient(url)
+        tensor = triton.InferInput("image", image.shape, "UINT8")
+        tensor.set_data_from_numpy(image)
+        return clients.own.infer("model0", [tensor]).as_numpy("styled_image")
+
+    return call
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=Path, default=Path("models/converted"))
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    models = sorted(find_models(arguments.models).values())
+    image = np.ascontiguousarray(photo(HEIGHT, WIDTH)[0].transpose(1, 2, 0).astype(np.uint8))
+    endpoint = StyleEndpoint(StyleModel(models[0], Runtime.create()), Limits(1024, HEIGHT * WIDTH))
+
+    def in_process() -> object:
+        return endpoint({"image": image}, ["styled_image"])
+
+    with serving(models) as (running, ready_s):
+        idle = memory(running.process)
+        remote = over_http(f"127.0.0.1:{running.http}", image)
+        in_process()
+        remote()
+        rows = []
+        for _ in range(arguments.rounds):
+            rows.append(
+                (
+                    timed(in_process, 8),
+                    timed(remote, 8),
+                    throughput(in_process, 4, 4),
+                    throughput(remote, 4, 4),
+                )
+            )
+    local, http, local_rate, http_rate = (
+        statistics.median(column) for column in zip(*rows, strict=True)
+    )
+    added = statistics.median(row[1] - row[0] for row in rows)
+    rate = statistics.median(row[3] / row[2] for row in rows)
+    print(f"{models[0].name} at {WIDTH}x{HEIGHT}, medians of {arguments.rounds} rounds")
+    print(f"one at a time: in process {1e3 * local:.1f} ms, HTTP {1e3 * http:.1f} ms")
+    print(f"  HTTP adds {1e3 * added:.1f} ms")
+    print(f"four at once: in process {local_rate:.2f}/s, HTTP {http_rate:.2f}/s, ratio {rate:.3f}")
+    print(f"{MODELS} models: ready after {ready_s:.1f} s, {idle:.0f} MiB idle")
+
+
+if __name__ == "__main__":
+    main()
