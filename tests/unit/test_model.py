@@ -197,6 +197,14 @@ def two_outputs() -> ModelProto:
     return made
 
 
+def two_pictures() -> ModelProto:
+    made = tiny.model([tiny.node("Add", ["image", "second"])], size=(32, 32))
+    made.graph.input.append(
+        helper.make_tensor_value_info("second", TensorProto.FLOAT, [1, 3, 32, 32])
+    )
+    return made
+
+
 def shaped(*shape: int | str) -> ModelProto:
     made = tiny.identity()
     for value in (made.graph.input[0], made.graph.output[0]):
@@ -208,6 +216,7 @@ def shaped(*shape: int | str) -> ModelProto:
     ("made", "found"),
     [
         (tiny.two_inputs(), r"image tensor\(float\) \[1, 3, 32, 32\], other tensor\(float\) \[1\]"),
+        (two_pictures(), r"second tensor\(float\)"),
         (two_outputs(), r"second tensor\(float\)"),
         (tiny.uint8_input(), r"image tensor\(uint8\)"),
         (tiny.channels_last(), r"\[1, 32, 32, 3\]"),
