@@ -1,5 +1,6 @@
 """From a folder of model files to {served name: callable}."""
 
+import glob
 import logging
 import re
 import time
@@ -44,7 +45,10 @@ def find_models(folder: Path) -> dict[str, Path]:
     Raises:
         ModelError: if there is none, or listing every file whose name clashes or is not allowed.
     """
-    paths = sorted(path for path in folder.rglob("*.onnx") if not _is_hidden(path, folder))
+    # Unlike Path.rglob, glob follows links and leaves out hidden folders, in which Kubernetes
+    # keeps second copies of mounted files.
+    names = glob.iglob("**/*.onnx", root_dir=folder, recursive=True)  # noqa: PTH207
+    paths = sorted(folder / name for name in names)
     if not paths:
         raise ModelError(
             f"no *.onnx file in {folder.resolve()}; run `make models`, or set "
@@ -88,11 +92,6 @@ def load_catalog(models: Mapping[str, Path], runtime: Runtime) -> Catalog:
     if problems:
         raise ModelError(*problems)
     return catalog
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    # Kubernetes mounts keep a second copy of each file in hidden folders.
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _load(path: Path, runtime: Runtime) -> tuple[StyleModel, float]:

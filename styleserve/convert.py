@@ -130,6 +130,7 @@ def _labels(data: bytes, name: str, multiple: int | None, description: str) -> d
         metadata.SIZE_MULTIPLE: str(multiple or ""),
         metadata.TOOLS: f"onnx {onnx.__version__}, onnxruntime {ort.__version__}",
         metadata.DESCRIPTION: description,
+        metadata.OPSET: str(report.opsets[1]),
     }
 
 

@@ -53,7 +53,7 @@ class StyleEndpoint:
                 f"(BYTES [1], a picture file), got {' and '.join(given) or 'neither'}"
             )
         answer = f"styled_{given[0]}"
-        if answer not in outputs:
+        if outputs and answer not in outputs:
             raise RequestError(f"the input {given[0]} is answered by {answer}, not by {outputs[0]}")
         if answer == "styled_image":
             image = pictures.check(tensors["image"], self._limits.max_pixels)

@@ -74,7 +74,7 @@ def fit_native(image: Image, max_side: int, multiple: int, min_side: int) -> tup
         _round_up(max(fitted[0], min_side), multiple),
         _round_up(max(fitted[1], min_side), multiple),
     )
-    return _place(image, fitted, canvas, (0, 0))
+    return _place(image, fitted, canvas, (0, 0), mirror=True)
 
 
 def fit_fixed(image: Image, size: tuple[int, int]) -> tuple[Image, Frame]:
@@ -83,7 +83,7 @@ def fit_fixed(image: Image, size: tuple[int, int]) -> tuple[Image, Frame]:
     scale = min(size[0] / height, size[1] / width)
     fitted = max(1, round(height * scale)), max(1, round(width * scale))
     offset = (size[0] - fitted[0]) // 2, (size[1] - fitted[1]) // 2
-    return _place(image, fitted, size, offset)
+    return _place(image, fitted, size, offset, mirror=False)
 
 
 def resize(image: Image, size: tuple[int, int]) -> Image:
@@ -113,7 +113,11 @@ def _round_up(number: int, multiple: int) -> int:
 
 
 def _place(
-    image: Image, fitted: tuple[int, int], canvas: tuple[int, int], offset: tuple[int, int]
+    image: Image,
+    fitted: tuple[int, int],
+    canvas: tuple[int, int],
+    offset: tuple[int, int],
+    mirror: bool,
 ) -> tuple[Image, Frame]:
     frame = Frame((image.shape[0], image.shape[1]), fitted, offset)
     top, left = offset
@@ -121,8 +125,7 @@ def _place(
     inner = resize(image, fitted)
     if not (top or left or bottom or right):
         return inner, frame
-    # Reflection needs more pixels than it adds, and a letterbox shows no mirror image.
-    mirrors = offset == (0, 0) and bottom < fitted[0] and right < fitted[1]
-    border = cv2.BORDER_REFLECT_101 if mirrors else cv2.BORDER_REPLICATE
+    mirror = mirror and bottom < fitted[0] and right < fitted[1]  # else too few pixels to reflect
+    border = cv2.BORDER_REFLECT_101 if mirror else cv2.BORDER_REPLICATE
     padded = cv2.copyMakeBorder(inner, top, bottom, left, right, border)
     return np.asarray(padded, dtype=np.uint8), frame

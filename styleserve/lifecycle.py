@@ -34,6 +34,8 @@ def run(catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> bo
     deaths: deque[float] = deque(maxlen=MAX_RESTARTS + 1)
     while not stop.is_set():
         _serve(catalog, settings, stop)
+        if stop.is_set():
+            break
         deaths.append(time.monotonic())
         if len(deaths) > MAX_RESTARTS and deaths[-1] - deaths[0] < RESTART_WINDOW_S:
             LOGGER.error("giving up: %d restarts in %d s", MAX_RESTARTS, RESTART_WINDOW_S)

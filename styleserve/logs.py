@@ -1,5 +1,6 @@
 """Log lines for people on a terminal, JSON lines elsewhere."""
 
+import codecs
 import logging
 import re
 import sys
@@ -42,11 +43,12 @@ class TritonOutput:
     def __init__(self, has_gpu: bool) -> None:
         """Without a GPU, Triton's complaints that it finds none are no warnings."""
         self._text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._has_gpu = has_gpu
 
     def __call__(self, text: bytes | str) -> None:
         """Take the next piece of output; PyTriton hands over single characters."""
-        self._text += text.decode(errors="replace") if isinstance(text, bytes) else text
+        self._text += self._decoder.decode(text) if isinstance(text, bytes) else text
         *lines, self._text = self._text.split("\n")
         for line in filter(None, map(str.strip, lines)):
             match = TRITON_LINE.match(line)

@@ -1,5 +1,6 @@
 """What the server needs of the machine, checked before it starts, and what it leaves behind."""
 
+import contextlib
 import os
 import re
 import secrets
@@ -20,7 +21,8 @@ SHM = Path("/dev/shm")
 # (input and answer, once for Triton and once for PyTriton).
 SHM_BASE_BYTES = 64 << 20
 SHM_COPIES = 4
-# A socket's path may have 107 characters; PyTriton's are <workspace>/<model name>-config.sock.
+# A socket's path may have 107 characters; the longest of PyTriton's is
+# <workspace>/<model name>_0_0-server.sock.
 SOCKET_PATH_LIMIT = 107
 LEFTOVER_SHM = re.compile(r"pytrtion(\d+)-")  # PyTriton's own spelling
 LEFTOVER_WORKSPACE = re.compile(r"styleserve-(\d+)-")
@@ -75,15 +77,16 @@ def clean_leftovers(cache_dir: Path) -> list[Path]:
     stale = [
         path
         for folder, pattern in folders
-        for path in folder.iterdir()
+        for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := pattern.match(path.name)) and _is_stale(int(match[1]))
     ]
     for path in stale:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink(missing_ok=True)
-    return stale
+            with contextlib.suppress(PermissionError):  # another user's
+                path.unlink(missing_ok=True)
+    return [path for path in stale if not path.exists()]
 
 
 def _is_stale(pid: int) -> bool:
@@ -100,7 +103,7 @@ def _port_problems(settings: ServerSettings) -> list[str]:
         except OSError as error:
             problems.append(
                 f"port {port} on {settings.host} cannot be used: {error.strerror}; free it or set "
-                f"STYLESERVE_{field.upper()}"
+                f"STYLESERVE_{field.upper()} or STYLESERVE_HOST"
             )
     return problems
 
@@ -129,7 +132,7 @@ def _cache_problems(folder: Path, longest_name: int) -> list[str]:
         return [f"the cache folder {folder} cannot be written: {error.strerror}; {_set_cache()}"]
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return [f"the cache folder {folder} is mounted noexec, Triton runs from it; {_set_cache()}"]
-    longest = len(f"{new_workspace(folder.resolve())}/-config.sock") + longest_name
+    longest = len(f"{new_workspace(folder.resolve())}/_0_0-server.sock") + longest_name
     if longest > SOCKET_PATH_LIMIT:
         excess = longest - SOCKET_PATH_LIMIT
         return [f"the cache folder's path {folder} is {excess} characters too long; {_set_cache()}"]

@@ -81,12 +81,17 @@ class StyleModel:
                 f"{self.path}: a style model has one input and one output, both float32 "
                 f"[1, 3, height, width], this file has {found}"
             )
-        height, width = inputs[0].shape[2:]
-        fixed = isinstance(height, int) and isinstance(width, int)
-        return inputs[0].name, outputs[0].name, (height, width) if fixed else None
+        size = tuple(side for side in inputs[0].shape[2:] if isinstance(side, int))
+        if len(size) == 1:
+            raise ModelError(
+                f"{self.path}: its input {inputs[0].shape} fixes one side only; fix both or none"
+            )
+        return inputs[0].name, outputs[0].name, (size[0], size[1]) if size else None
 
     def _find_multiple(self) -> int:
         told = self._metadata.get(metadata.SIZE_MULTIPLE)
+        if told and told not in map(str, range(1, 1025)):
+            raise ModelError(f"{self.path}: its {metadata.SIZE_MULTIPLE} is {told!r}, no multiple")
         multiple = int(told) if told else size_multiple(self._infer)
         if multiple is None:
             raise ModelError(
@@ -114,7 +119,8 @@ class StyleModel:
             raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
         # cv2.add rounds and clips each value to 0..255; a cast would wrap it around.
         zero = np.zeros(1)
-        planes = [cv2.add(plane, zero, dtype=cv2.CV_8U) for plane in answer[0]]
+        # Beyond 2^31 it would overflow, hence the limit first.
+        planes = [cv2.add(cv2.min(plane, 255.0), zero, dtype=cv2.CV_8U) for plane in answer[0]]
         return np.asarray(cv2.merge(planes), dtype=np.uint8)
 
 

@@ -1,6 +1,8 @@
 """ONNX Runtime on this machine: which providers, how many threads, how many runs at once."""
 
+import itertools
 import json
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,8 @@ def choose_providers(setting: str) -> tuple[str, ...]:
             f"providers: {', '.join(missing) or 'nothing'} cannot be used, installed are "
             f"{', '.join(installed)}; set STYLESERVE_PROVIDERS to some of these or to auto"
         )
-    return (*(name for name in dict.fromkeys(names) if name != "cpu"), "cpu")
+    before_cpu = itertools.takewhile(lambda name: name != "cpu", dict.fromkeys(names))
+    return (*before_cpu, "cpu")
 
 
 @dataclass(frozen=True)
@@ -102,4 +105,5 @@ class Runtime:
 
 def reason(error: Exception) -> str:
     """Return the first line of an ONNX Runtime error, without its source position."""
-    return str(error).strip().split("\n")[0].split("] : ")[-1][:300]
+    line = str(error).strip().split("\n")[0].split("] : ")[-1]
+    return re.sub(r"/\S+\.(cc|h):\d+ .*\) (?=\w)", "", line)[:300]

@@ -64,14 +64,14 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         self._settings = settings
         self._stop_asked = stop
         self._members: list[psutil.Process] = []
-        token = settings.access_token
+        token = settings.access_token.get_secret_value() or None  # None makes a random one
         super().__init__(
             config=_triton_config(settings),
             workspace=self.workspace,
             triton_lifecycle_policy=TritonLifecyclePolicy(
                 launch_triton_on_startup=False, local_model_store=True
             ),
-            security_config=TritonSecurityConfig(token.get_secret_value() if token else None),
+            security_config=TritonSecurityConfig(token),
         )
         limits = Limits(settings.max_side, settings.max_pixels)
         for name, stylizer in catalog.items():

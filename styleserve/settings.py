@@ -4,6 +4,7 @@ Only this module reads the environment for settings of styleserve.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,7 @@ class ServerSettings(BaseSettings):
         env_ignore_empty=True,
         cli_prog_name="server.py",
         cli_kebab_case=True,
+        cli_show_env_vars=True,
         cli_exit_on_error=False,
         frozen=True,
         use_attribute_docstrings=True,
@@ -39,8 +41,8 @@ class ServerSettings(BaseSettings):
     """Port of the gRPC endpoint."""
     metrics_port: int = Field(8002, ge=1, le=65535)
     """Port of the Prometheus metrics."""
-    access_token: SecretStr | None = None
-    """Token for Triton's protected endpoints (model repository, trace, ...); random if unset."""
+    access_token: SecretStr = SecretStr("")
+    """Token for Triton's protected endpoints (model repository, trace, ...); random if empty."""
     providers: str = "auto"
     """Comma-separated execution providers in order (cuda, tensorrt, openvino, cpu), or auto."""
     threads: int = Field(0, ge=0, le=1024)
@@ -88,11 +90,14 @@ def load(argv: Sequence[str]) -> ServerSettings:
 
 
 CLIENT_FIELDS = {"url", "client_port"}
+# Kubernetes sets these in every pod when a Service is called styleserve.
+SERVICE_LINKS = re.compile(r"service_(host|port)|port(_\d+_(tcp|udp).*)?$")
 
 
 def _environment() -> set[str]:
-    names = (name for name, value in os.environ.items() if value)
-    return {name.removeprefix(PREFIX).lower() for name in names if name.startswith(PREFIX)}
+    names = {name.lower() for name, value in os.environ.items() if value}
+    own = {name.removeprefix(PREFIX.lower()) for name in names if name.startswith(PREFIX.lower())}
+    return {name for name in own if not SERVICE_LINKS.match(name)}
 
 
 def _unknown(name: str) -> str:

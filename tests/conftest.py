@@ -8,9 +8,7 @@ import pytest
 
 from styleserve.image import Image
 
-REAL_MODELS = Path(
-    os.environ.get("STYLESERVE_TEST_MODELS", Path(__file__).parents[2] / "shared" / "models")
-)
+REAL_MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[2] / "shared" / "models"))
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +24,5 @@ def photo() -> Image:
 def real_models() -> Path:
     """Folder with published style models, which are not part of this project."""
     if not any(REAL_MODELS.glob("*.onnx")):
-        pytest.skip(
-            f"no published style models in {REAL_MODELS}; name them in STYLESERVE_TEST_MODELS"
-        )
+        pytest.skip(f"no published style models in {REAL_MODELS}; name them in TEST_MODELS")
     return REAL_MODELS

@@ -19,7 +19,7 @@ from styleserve.probe import Tensor, photo
 from tests import tiny_models as tiny
 
 ROOT = Path(__file__).parents[2]
-REAL = Path(os.environ.get("STYLESERVE_TEST_MODELS", ROOT.parent / "shared" / "models"))
+REAL = Path(os.environ.get("TEST_MODELS", ROOT.parent / "shared" / "models"))
 OPSET = 18
 
 
