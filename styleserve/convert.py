@@ -75,7 +75,7 @@ def convert(source: Path, target: Path, opset: int, description: str = "", md5: 
     height, width = graph.picture_size(raw, name)
     reference = Reference(data, (height, width) if height and width else None, name)
     served, report = _serve(raw, opset, reference, name)
-    labels = _labels(data, source.name, report.multiple, description)
+    labels = _labels(data, source.name, report, description)
     _write(target, graph.label(served, labels, name))
     return report
 
@@ -122,12 +122,12 @@ def _serve(
     raise ModelError(refusal)
 
 
-def _labels(data: bytes, name: str, multiple: int | None, description: str) -> dict[str, str]:
+def _labels(data: bytes, name: str, report: Report, description: str) -> dict[str, str]:
     """Say where the model comes from and what it is; nothing that changes from run to run."""
     return {
         metadata.SOURCE_SHA256: hashlib.sha256(data).hexdigest(),
         metadata.SOURCE_NAME: name,
-        metadata.SIZE_MULTIPLE: str(multiple or ""),
+        metadata.SIZE_MULTIPLE: str(report.multiple or ""),
         metadata.TOOLS: f"onnx {onnx.__version__}, onnxruntime {ort.__version__}",
         metadata.DESCRIPTION: description,
         metadata.OPSET: str(report.opsets[1]),

@@ -118,9 +118,9 @@ class StyleModel:
         if not is_finite:
             raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
         # cv2.add rounds and clips each value to 0..255; a cast would wrap it around.
-        zero = np.zeros(1)
+        zero, white = np.zeros(1), np.full(1, 255.0)
         # Beyond 2^31 it would overflow, hence the limit first.
-        planes = [cv2.add(cv2.min(plane, 255.0), zero, dtype=cv2.CV_8U) for plane in answer[0]]
+        planes = [cv2.add(cv2.min(plane, white), zero, dtype=cv2.CV_8U) for plane in answer[0]]
         return np.asarray(cv2.merge(planes), dtype=np.uint8)
 
 
