@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from PIL import Image
 
 from training.assets import CACHE, LOSS_WEIGHTS, PHOTOS, fetch
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("content", "style", "variation", "luminance"):
         add(f"--{name}", type=float, default=getattr(weights, name), help=f"weight of {name}")
     add("--output", type=Path, default=MODELS, help="folder for the ONNX file")
+    add("--start", type=Path, help="network.pt of another training to begin with, not a copying one")
     add("--restart", action="store_true", help="forget an earlier, unfinished training")
     return parser
 
@@ -81,13 +83,13 @@ def _train(options: argparse.Namespace) -> None:
         )
     style, photos = load_picture(options.picture), Photos(options.photos, options.seed)
     training = Training(style, photos, load_loss_network(LOSS_WEIGHTS), _recipe(options))
-    training.network.load_state_dict(
-        identity_network(photos, CACHE / f"start-{options.seed}.pt").state_dict()
-    )
+    start = options.start or CACHE / f"start-{options.seed}.pt"
+    training.network.load_state_dict(identity_network(photos, start).state_dict())
     folder = RUNS / options.name
     if (folder / "checkpoint.pt").exists() and not options.restart:
         training.resume(folder / "checkpoint.pt")
     run(training, options.iterations, folder, _samples(photos))
+    torch.save(training.network.state_dict(), folder / "network.pt")
     export_onnx(training.network, options.output / f"{options.name}-9.onnx")
 
 

@@ -18,8 +18,8 @@ from training.vgg import LossNetwork
 
 _WARM_UP = 50
 _STYLE_WARM_UP = 300
-_DECAY_FROM = 0.6
-_FINAL_RATE = 0.05
+_DECAY_FROM = 0.5
+_FINAL_RATE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def device_and_dtype() -> tuple[torch.device, torch.dtype]:
 
 
 def learning_rate(recipe: Recipe, iteration: int, iterations: int) -> float:
-    """Return the rate: up over the first 50 iterations, level, down over the last 40 %."""
+    """Return the rate: up over the first 50 iterations, level, down over the second half."""
     warm_up = min(1.0, (iteration + 1) / _WARM_UP)
     remaining = (iterations - iteration) / ((1 - _DECAY_FROM) * iterations)
     return recipe.rate * warm_up * max(_FINAL_RATE, min(1.0, remaining))

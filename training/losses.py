@@ -37,7 +37,9 @@ class PerceptualLoss:
     def __init__(self, network: LossNetwork, style: Tensor, weights: Weights) -> None:
         self.network, self.weights = network, weights
         with torch.no_grad():
-            self.grams = [gram(features) for features in network(style)]
+            features = network(style)
+            self.grams = [gram(layer) for layer in features]
+            self.energy = features[_CONTENT_LAYER].float().square().mean()
             self.roughness = roughness(style)
 
     def __call__(self, result: Tensor, photo: Tensor, style_factor: float) -> dict[str, Tensor]:
@@ -47,13 +49,18 @@ class PerceptualLoss:
         features = self.network(result)
         weights = self.weights
         losses = {
-            "content": weights.content * relative_error(features[_CONTENT_LAYER].float(), target),
+            "content": weights.content * self._content(features[_CONTENT_LAYER].float(), target),
             "style": weights.style * style_factor * self._style(features),
             "variation": weights.variation * roughness(result) / self.roughness,
             "luminance": weights.luminance * luminance_mismatch(result, photo),
             "range": weights.range * out_of_range(result),
         }
         return losses | {"total": torch.stack(list(losses.values())).sum()}
+
+    def _content(self, features: Tensor, target: Tensor) -> Tensor:
+        """A rough style has far more energy than a photo: what it adds must not count as loss."""
+        energy = (self.energy + target.square().mean()) / 2
+        return (features - target).square().mean() / energy
 
     def _style(self, features: list[Tensor]) -> Tensor:
         distances = [

@@ -23,7 +23,9 @@ _INK: Colour = (22, 20, 26)
 
 
 def _palette(codes: tuple[str, ...]) -> list[Colour]:
-    return [(int(code[:2], 16), int(code[2:4], 16), int(code[4:], 16)) for code in codes]
+    """Return the colours from dark to light, so that neighbours in it are alike in tone."""
+    colours = [(int(code[:2], 16), int(code[2:4], 16), int(code[4:], 16)) for code in codes]
+    return sorted(colours, key=lambda colour: 3 * colour[0] + 6 * colour[1] + colour[2])
 
 
 def _field(rng: np.random.Generator, waves: int = 6, finest_px: float = 160) -> Callable[[Points], Points]:
@@ -51,9 +53,9 @@ def dots(seed: int = 1) -> Image.Image:
     picture = Image.new("RGB", (SIDE_PX, SIDE_PX), _PAPER)
     draw = ImageDraw.Draw(picture)
     hue, colours = _field(rng, finest_px=220), _palette(_JEWELS)
-    for x, y in _scattered(rng, spacing=11.5):
+    for x, y in _scattered(rng, spacing=15):
         colour = _tone(float(hue(np.array([[x, y]]))[0]) + rng.normal(0, 0.45), colours)
-        radius = rng.uniform(4.5, 7.5)
+        radius = rng.uniform(6, 9.5)
         box = (x - radius, y - radius, x + radius, y + radius)
         draw.ellipse(box, fill=_shifted(colour, rng, 16))
     return picture
