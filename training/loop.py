@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from training.errors import TrainingError
 from training.losses import PerceptualLoss, Weights
-from training.network import StyleNetwork
+from training.network import StyleNetwork, channels_last
 from training.pictures import Photos, resize_short_side, to_batch
 from training.vgg import LossNetwork
 
@@ -26,7 +26,7 @@ _FINAL_RATE = 0.02
 class Recipe:
     """All that decides a style besides its picture and the photos."""
 
-    weights: Weights = Weights()
+    weights: Weights = field(default_factory=Weights)
     style_side: int = 320
     crop: int = 192
     batch: int = 2
@@ -63,10 +63,10 @@ class Training:
         torch.manual_seed(recipe.seed)
         self.recipe, self.photos, self.digest = recipe, photos, recipe.digest(style)
         self.device, self.dtype = device_and_dtype()
-        self.network = StyleNetwork().to(self.device, memory_format=torch.channels_last)
+        self.network = channels_last(StyleNetwork().to(self.device))
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=recipe.rate)
         self.iteration = 0
-        losses = losses.to(self.device, self.dtype, memory_format=torch.channels_last)
+        losses = channels_last(losses.to(self.device, self.dtype))
         small = to_batch(resize_short_side(style, recipe.style_side)).to(self.device)
         self.loss = PerceptualLoss(losses, small, recipe.weights)
 
@@ -85,17 +85,16 @@ class Training:
         return photo.contiguous(memory_format=torch.channels_last)
 
     def _stylize(self, photo: Tensor) -> Tensor:
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.dtype is torch.bfloat16
-        ):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype is torch.bfloat16):
             result = self.network(photo)
-        return result.float()
+        pixels: Tensor = result.float()
+        return pixels
 
     def _learn(self, loss: Tensor, rate: float) -> None:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimiser.step()
 
     def save(self, path: Path) -> None:

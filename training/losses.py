@@ -43,7 +43,7 @@ class PerceptualLoss:
             self.roughness = roughness(style)
 
     def __call__(self, result: Tensor, photo: Tensor, style_factor: float) -> dict[str, Tensor]:
-        """Return each loss, weighted, and their sum under `total`; `style_factor` is for warm-up."""
+        """Return each loss, weighted, and their sum, `total`; `style_factor` is for warm-up."""
         with torch.no_grad():
             target = self.network(photo, _CONTENT_LAYER + 1)[_CONTENT_LAYER].float()
         features = self.network(result)
@@ -60,7 +60,8 @@ class PerceptualLoss:
     def _content(self, features: Tensor, target: Tensor) -> Tensor:
         """A rough style has far more energy than a photo: what it adds must not count as loss."""
         energy = (self.energy + target.square().mean()) / 2
-        return (features - target).square().mean() / energy
+        error: Tensor = (features - target).square().mean() / energy
+        return error
 
     def _style(self, features: list[Tensor]) -> Tensor:
         distances = [

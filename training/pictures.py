@@ -22,9 +22,11 @@ _SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 
 def load_picture(path: Path, min_side: int = MIN_STYLE_SIDE_PX) -> Image.Image:
-    """Read a picture upright, as RGB, transparency on white; raise `TrainingError` if it is unfit."""
+    """Read a picture upright, as RGB, on white if transparent; `TrainingError` if it is unfit."""
     if not path.is_file():
-        raise TrainingError(f"There is no picture {path}: give the path of a PNG, JPEG or WebP file.")
+        raise TrainingError(
+            f"There is no picture {path}: give the path of a PNG, JPEG or WebP file."
+        )
     try:
         with Image.open(path) as opened:
             picture = ImageOps.exif_transpose(opened)
@@ -89,7 +91,7 @@ class Photos:
         self.pictures = [_shrunk(load_picture(path)) for path in paths]
 
     def batch(self, number: int, size: int, crop: int) -> Tensor:
-        """Return batch `number`: `size` random crops scaled to `crop` pixels, half of them mirrored."""
+        """Return batch `number`: `size` random crops scaled to `crop` pixels, half mirrored."""
         rng = np.random.default_rng((self.seed, number))
         return torch.cat([self._crop(rng, crop) for _ in range(size)])
 

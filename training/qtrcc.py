@@ -1,9 +1,10 @@
 """Read Qt binary resource files (`.rcc`), the form in which GCompris ships its pictures.
 
-Layout, all big-endian: magic `qres`, version, then the offsets of three sections (tree, data, names).
-A tree node is 14 bytes, 22 from version 2 on: name offset, flags, then for a folder the count and
-index of its children and for a file (territory, language and) the offset of its data. A name is its
-length in UTF-16 units, a hash and the text; data is its length and the bytes, zlib-packed or plain.
+Layout, all big-endian: magic `qres`, version, the offsets of three sections: tree, data, names. A
+tree node is 14 bytes, 22 from version 2 on: name offset, flags, then for a folder the count and
+index of its children and for a file (territory, language and) the offset of its data. A name is
+its length in UTF-16 units, a hash and the text; data is its length and the bytes, zlib-packed or
+plain.
 """
 
 import struct
@@ -20,7 +21,9 @@ def read_resources(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield `(name inside the file, content)` of every file in the resource file at `path`."""
     raw = path.read_bytes()
     if raw[:4] != b"qres":
-        raise TrainingError(f"{path} is no Qt resource file: it starts with {raw[:4]!r}, not b'qres'.")
+        raise TrainingError(
+            f"{path} is no Qt resource file: it starts with {raw[:4]!r}, not b'qres'."
+        )
     version, tree, data, names = struct.unpack_from(">4I", raw, 4)
     node_size = 14 if version < 2 else 22
     pending = [(0, "")]

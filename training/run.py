@@ -37,7 +37,7 @@ class Due:
 
 
 def run(training: Training, iterations: int, folder: Path, samples: list[Image.Image]) -> None:
-    """Train up to `iterations`, keeping `checkpoint.pt` and `preview.png` in `folder` up to date."""
+    """Train up to `iterations`, keeping `checkpoint.pt` and `preview.png` in `folder` fresh."""
     started, first = time.monotonic(), training.iteration
     checkpoint = Due(_CHECKPOINT_EVERY_S, started)
     report, preview = Due(_REPORT_EVERY_S, started), Due(_PREVIEW_EVERY_S, started)

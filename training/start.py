@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from training.losses import relative_error
-from training.network import StyleNetwork
+from training.network import StyleNetwork, channels_last
 from training.pictures import Photos
 
 _ITERATIONS = 700
@@ -28,14 +28,14 @@ def identity_network(photos: Photos, cached: Path, iterations: int = _ITERATIONS
         return network
     log.info("learning to copy first: %d iterations, once for all styles", iterations)
     torch.manual_seed(photos.seed)
-    network = StyleNetwork().to(memory_format=torch.channels_last)
+    network = channels_last(StyleNetwork())
     optimiser = torch.optim.Adam(network.parameters(), lr=_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=iterations + 1)
     for number in range(iterations):
         photo = photos.batch(number, _BATCH, _CROP_PX)
         loss = relative_error(network(photo), photo)
         optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
         schedule.step()
         if number % 100 == 99:

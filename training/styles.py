@@ -1,7 +1,7 @@
 """Style pictures that code paints: `python -m training paint dots dots.png`.
 
-They are this project's own, and cleaner than scans: one motif, evenly spread, in few colours. All are
-painted twice as large as they are trained on, so that shrinking smooths their edges.
+They are this project's own, and cleaner than scans: one motif, evenly spread, in few colours. All
+are painted about twice as large as they are trained on, so that shrinking smooths their edges.
 """
 
 import math
@@ -28,7 +28,9 @@ def _palette(codes: tuple[str, ...]) -> list[Colour]:
     return sorted(colours, key=lambda colour: 3 * colour[0] + 6 * colour[1] + colour[2])
 
 
-def _field(rng: np.random.Generator, waves: int = 6, finest_px: float = 160) -> Callable[[Points], Points]:
+def _field(
+    rng: np.random.Generator, waves: int = 6, finest_px: float = 160
+) -> Callable[[Points], Points]:
     """Return a smooth random function of positions `(N, 2)`, about -1..1."""
     angles = rng.uniform(0, 2 * math.pi, waves)
     lengths = rng.uniform(finest_px, 4 * finest_px, waves)
@@ -95,7 +97,8 @@ def _currents(rng: np.random.Generator, whirls: int = 7) -> Callable[[Points], P
         reach = np.exp(-((np.linalg.norm(offsets, axis=2) / 130) ** 2)) * turns
         turned = np.stack([-offsets[..., 1], offsets[..., 0]], -1) / 60
         flow = (turned * reach[..., None]).sum(1) + np.array([0.35, 0.12])
-        return flow / (np.linalg.norm(flow, axis=1, keepdims=True) + 1e-6)
+        directions: Points = flow / (np.linalg.norm(flow, axis=1, keepdims=True) + 1e-6)
+        return directions
 
     return direction
 
@@ -155,7 +158,9 @@ def _shape(
         draw.ellipse(box, fill=colour)
     elif kind == 1:
         angles = turn + np.array([0, 2.1, 4.2])
-        draw.polygon([(x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles], fill=colour)
+        draw.polygon(
+            [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles], fill=colour
+        )
     elif kind == 2:
         start = math.degrees(turn)
         draw.arc(box, start, start + 200, fill=_INK, width=6)

@@ -53,7 +53,7 @@ class LossNetwork(nn.Module):
 
 
 def load_loss_network(path: Path) -> LossNetwork:
-    """Read the weights at `path`; raise `TrainingError` where they are absent or of another form."""
+    """Read the weights at `path`; raise `TrainingError` if they are absent or of another form."""
     if not path.is_file():
         raise TrainingError(
             f"The loss network {path} is missing: fetch it once with 'python -m training fetch'."
