@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--iterations", type=int, default=4000, help="more are better")
     add("--seed", type=int, default=recipe.seed, help="seed of all that is random")
     add("--batch", type=int, default=recipe.batch, help="photos an iteration")
+    add("--crop", type=int, default=recipe.crop, help="side of the photos' crops, pixels")
     add("--rate", type=float, default=recipe.rate, help="learning rate")
     add("--style-side", type=int, default=recipe.style_side, help="short side of the style, pixels")
     for name in ("content", "style", "variation", "luminance"):
@@ -89,7 +90,9 @@ def _train(options: argparse.Namespace) -> None:
     style, photos = load_picture(options.picture), Photos(options.photos, options.seed)
     training = Training(style, photos, load_loss_network(LOSS_WEIGHTS), _recipe(options))
     if options.start and not options.start.is_file():
-        raise TrainingError(f"--start {options.start} is no file: name a network.pt or leave it out.")
+        raise TrainingError(
+            f"--start {options.start} is no file: name a network.pt or leave it out."
+        )
     start = options.start or CACHE / f"start-{options.seed}.pt"
     training.network.load_state_dict(identity_network(photos, start).state_dict())
     folder = RUNS / options.name
@@ -116,6 +119,7 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         weights=weights,
         style_side=options.style_side,
         batch=options.batch,
+        crop=options.crop,
         rate=options.rate,
         seed=options.seed,
     )

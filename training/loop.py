@@ -28,9 +28,9 @@ class Recipe:
 
     weights: Weights = field(default_factory=Weights)
     style_side: int = 320
-    crop: int = 192
-    batch: int = 2
-    rate: float = 1e-3
+    crop: int = 160
+    batch: int = 1
+    rate: float = 2e-3
     seed: int = 1
 
     def digest(self, style: Image.Image) -> str:

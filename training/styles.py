@@ -118,17 +118,23 @@ def glass(seed: int = 3) -> Image.Image:
     panes = np.array(
         [_shifted(_tone(t + rng.normal(0, 0.6), colours), rng, 12) for t in hue(centres)], float
     )
-    rows, columns = np.mgrid[:SIDE_PX, :SIDE_PX]
-    positions = np.stack([columns, rows], -1).reshape(-1, 1, 2)
-    distance = np.concatenate(
-        [np.linalg.norm(part - centres, axis=2) for part in np.array_split(positions, 64)]
+    places = np.arange(float(SIDE_PX))
+    across, down = ((places[:, None] - centres[:, axis]) ** 2 for axis in (0, 1))
+    owner, first, second = (
+        np.concatenate(part)
+        for part in zip(*(_two_nearest(across + row) for row in down), strict=True)
     )
-    nearest, second = np.argpartition(distance, 2, axis=1)[:, :2].T
-    first, other = (np.take_along_axis(distance, i[:, None], 1)[:, 0] for i in (nearest, second))
-    owner, gap = np.where(first < other, nearest, second), np.abs(first - other)
-    glow = 1.12 - 0.006 * np.minimum(first, other)
+    gap, glow = second - first, 1.12 - 0.006 * first
     pixels = np.where(gap[:, None] < 7, _INK, panes[owner] * glow[:, None])
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8).reshape(SIDE_PX, SIDE_PX, 3))
+
+
+def _two_nearest(squares: Points) -> tuple[npt.NDArray[np.intp], Points, Points]:
+    """Return for each row the index of its least value, and the roots of the two least values."""
+    owner = squares.argmin(1)
+    first = np.sqrt(squares.min(1))
+    squares[np.arange(len(squares)), owner] = np.inf
+    return owner, first, np.sqrt(squares.min(1))
 
 
 def abstract(seed: int = 4) -> Image.Image:
