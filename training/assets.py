@@ -104,7 +104,7 @@ def free_files(readme: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", readme):
         licence = re.search(r"^Licen[cs]e:\s*(.*)$", paragraph, re.MULTILINE)
         if licence and _FREE_LICENCE.match(licence[1]):
-            yield from re.findall(r"^(?:Files:)?\s*([\w./-]+\.\w+)\s*$", paragraph, re.MULTILINE)
+            yield from re.findall(r"^\s*([\w./-]+\.\w+)\s*$", paragraph, re.MULTILINE)
 
 
 def _is_whole_photo(content: bytes) -> bool:
