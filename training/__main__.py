@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     add("picture", type=Path, help="the style picture, PNG, JPEG or WebP")
     add("--name", required=True, help="name of the style, lower-case letters, digits and _")
     add("--photos", type=Path, default=PHOTOS, help="folder of content photos")
-    add("--iterations", type=int, default=4000, help="more are better")
+    add("--iterations", type=int, default=3000, help="more are better")
     add("--seed", type=int, default=recipe.seed, help="seed of all that is random")
     add("--batch", type=int, default=recipe.batch, help="photos an iteration")
     add("--crop", type=int, default=recipe.crop, help="side of the photos' crops, pixels")
@@ -87,8 +87,11 @@ def _train(options: argparse.Namespace) -> None:
             f"--name {options.name!r} is no name for a style: use up to 32 lower-case letters, "
             "digits and underscores, a letter first."
         )
+    if options.iterations < 1:
+        raise TrainingError(f"--iterations is {options.iterations}, but must be at least 1.")
+    recipe = _recipe(options)
     style, photos = load_picture(options.picture), Photos(options.photos, options.seed)
-    training = Training(style, photos, load_loss_network(LOSS_WEIGHTS), _recipe(options))
+    training = Training(style, photos, load_loss_network(LOSS_WEIGHTS), recipe)
     if options.start and not options.start.is_file():
         raise TrainingError(
             f"--start {options.start} is no file: name a network.pt or leave it out."

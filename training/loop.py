@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,20 @@ class Recipe:
     batch: int = 1
     rate: float = 2e-3
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no training can be done with."""
+        for name, least in (("style_side", 64), ("crop", 32), ("batch", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                option = "--" + name.replace("_", "-")
+                raise TrainingError(
+                    f"{option} is {getattr(self, name)}, but must be at least {least}."
+                )
+        if self.crop % 8:
+            raise TrainingError(f"--crop is {self.crop}, but must be divisible by 8.")
+        for name, value in {"rate": self.rate, **dataclasses.asdict(self.weights)}.items():
+            if not 0 <= value < math.inf:
+                raise TrainingError(f"--{name} is {value}, but must be a number from 0 on.")
 
     def digest(self, style: Image.Image) -> str:
         """Return a name for this recipe on this picture: a checkpoint resumes only its own."""

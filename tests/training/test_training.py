@@ -232,6 +232,26 @@ def test_a_name_that_no_file_can_have_is_refused(
     assert "'../x'" in one_sentence(capsys)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--iterations", "0"),
+        ("--batch", "0"),
+        ("--crop", "33"),
+        ("--crop", "0"),
+        ("--style-side", "-1"),
+        ("--rate", "nan"),
+        ("--style", "-1"),
+    ],
+)
+def test_an_impossible_number_is_refused(
+    option: str, value: str, train: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(option, value) == 2
+    message = one_sentence(capsys)
+    assert option in message and "must be" in message
+
+
 def test_a_folder_without_photos_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="holds no PNG"):
         Photos(tmp_path)
