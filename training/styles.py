@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-SIDE_PX = 640
-Colour = tuple[int, int, int]
-Points = npt.NDArray[np.float64]
+from training.canvas import SIDE_PX, Colour, Points, field, palette, scattered, shifted, tone
 
 _JEWELS = ("c8102e", "f2a900", "005eb8", "00843d", "6a1b9a", "00a3ad", "f4e3b2", "e86a10", "0b2a6b")
 _NIGHT = ("0b1f4b", "14397d", "1f5fae", "3b8fd0", "86bfe0", "e8dfae", "f2c230", "e8931c", "1c5a52")
@@ -22,54 +20,18 @@ _PAPER: Colour = (244, 236, 216)
 _INK: Colour = (22, 20, 26)
 
 
-def _palette(codes: tuple[str, ...]) -> list[Colour]:
-    """Return the colours from dark to light, so that neighbours in it are alike in tone."""
-    colours = [(int(code[:2], 16), int(code[2:4], 16), int(code[4:], 16)) for code in codes]
-    return sorted(colours, key=lambda colour: 3 * colour[0] + 6 * colour[1] + colour[2])
-
-
-def _field(
-    rng: np.random.Generator, waves: int = 6, finest_px: float = 160
-) -> Callable[[Points], Points]:
-    """Return a smooth random function of positions `(N, 2)`, about -1..1."""
-    angles = rng.uniform(0, 2 * math.pi, waves)
-    lengths = rng.uniform(finest_px, 4 * finest_px, waves)
-    vectors = np.stack([np.cos(angles), np.sin(angles)]) * 2 * math.pi / lengths
-    phases = rng.uniform(0, 2 * math.pi, waves)
-    return lambda points: np.sin(points @ vectors + phases).sum(1) / math.sqrt(waves)
-
-
-def _shifted(colour: Colour, rng: np.random.Generator, amount: float) -> Colour:
-    red, green, blue = (int(np.clip(c + rng.normal(0, amount), 0, 255)) for c in colour)
-    return red, green, blue
-
-
-def _tone(values: float, colours: list[Colour]) -> Colour:
-    position = (math.tanh(values) + 1) / 2 * len(colours)
-    return colours[min(int(position), len(colours) - 1)]
-
-
 def dots(seed: int = 1) -> Image.Image:
     """Pointillism: round touches of pure colour side by side on light paper."""
     rng = np.random.default_rng(seed)
     picture = Image.new("RGB", (SIDE_PX, SIDE_PX), _PAPER)
     draw = ImageDraw.Draw(picture)
-    hue, colours = _field(rng, finest_px=220), _palette(_JEWELS)
-    for x, y in _scattered(rng, spacing=15):
-        colour = _tone(float(hue(np.array([[x, y]]))[0]) + rng.normal(0, 0.45), colours)
+    hue, colours = field(rng, finest_px=220), palette(_JEWELS)
+    for x, y in scattered(rng, spacing=15):
+        colour = tone(float(hue(np.array([[x, y]]))[0]) + rng.normal(0, 0.45), colours)
         radius = rng.uniform(6, 9.5)
         box = (x - radius, y - radius, x + radius, y + radius)
-        draw.ellipse(box, fill=_shifted(colour, rng, 16))
+        draw.ellipse(box, fill=shifted(colour, rng, 16))
     return picture
-
-
-def _scattered(rng: np.random.Generator, spacing: float) -> Points:
-    """Return points at about `spacing` from one another, in random order."""
-    steps = np.arange(0.0, SIDE_PX + spacing, spacing)
-    grid = np.stack(np.meshgrid(steps, steps), -1)
-    grid[::2, :, 0] += spacing / 2
-    points = grid.reshape(-1, 2) + rng.normal(0, 0.22 * spacing, (steps.size**2, 2))
-    return rng.permutation(points)
 
 
 def swirl(seed: int = 2) -> Image.Image:
@@ -77,12 +39,12 @@ def swirl(seed: int = 2) -> Image.Image:
     rng = np.random.default_rng(seed)
     picture = Image.new("RGB", (SIDE_PX, SIDE_PX), (18, 40, 84))
     draw = ImageDraw.Draw(picture)
-    current, hue, colours = _currents(rng), _field(rng, finest_px=200), _palette(_NIGHT)
-    for x, y in np.concatenate([_scattered(rng, spacing=15) for _ in range(3)]):
+    current, hue, colours = _currents(rng), field(rng, finest_px=200), palette(_NIGHT)
+    for x, y in np.concatenate([scattered(rng, spacing=15) for _ in range(3)]):
         path = _path(np.array([[x, y]]), current, steps=int(rng.integers(5, 12)))
-        colour = _tone(float(hue(path[:1])[0]) + rng.normal(0, 0.3), colours)
+        colour = tone(float(hue(path[:1])[0]) + rng.normal(0, 0.3), colours)
         width = int(rng.integers(6, 11))
-        draw.line([*map(tuple, path)], fill=_shifted(colour, rng, 14), width=width, joint="curve")
+        draw.line([*map(tuple, path)], fill=shifted(colour, rng, 14), width=width, joint="curve")
         edge = tuple(max(0, c - 45) for c in colour)
         draw.line([*map(tuple, path + width / 2)], fill=edge, width=2, joint="curve")
     return picture
@@ -113,10 +75,10 @@ def _path(point: Points, direction: Callable[[Points], Points], steps: int) -> P
 def glass(seed: int = 3) -> Image.Image:
     """A stained-glass window: panes of one bright colour each, between dark leads."""
     rng = np.random.default_rng(seed)
-    centres = _scattered(rng, spacing=50)
-    colours, hue = _palette(_JEWELS), _field(rng, finest_px=260)
+    centres = scattered(rng, spacing=50)
+    colours, hue = palette(_JEWELS), field(rng, finest_px=260)
     panes = np.array(
-        [_shifted(_tone(t + rng.normal(0, 0.6), colours), rng, 12) for t in hue(centres)], float
+        [shifted(tone(t + rng.normal(0, 0.6), colours), rng, 12) for t in hue(centres)], float
     )
     places = np.arange(float(SIDE_PX))
     across, down = ((places[:, None] - centres[:, axis]) ** 2 for axis in (0, 1))
@@ -141,8 +103,8 @@ def abstract(seed: int = 4) -> Image.Image:
     """A composition of discs, triangles, bars and arcs in flat poster colours."""
     rng = np.random.default_rng(seed)
     picture = Image.new("RGB", (SIDE_PX, SIDE_PX), _PAPER)
-    draw, colours = ImageDraw.Draw(picture), _palette(_POSTER)
-    for number, (x, y) in enumerate(_scattered(rng, spacing=32)):
+    draw, colours = ImageDraw.Draw(picture), palette(_POSTER)
+    for number, (x, y) in enumerate(scattered(rng, spacing=32)):
         colour = colours[int(rng.integers(len(colours)))]
         radius = rng.uniform(20, 56) * (0.5 if number > 250 else 1)
         _shape(draw, rng, (x, y), radius, colour)
