@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 Image = pytest.importorskip("PIL.Image")
 
 from training import __main__ as command  # noqa: E402
-from training import assets, qtrcc, sheet, styles  # noqa: E402
+from training import assets, canvas, qtrcc, sheet, styles  # noqa: E402
 from training import run as preview  # noqa: E402
 from training.errors import TrainingError  # noqa: E402
 from training.export import export_onnx  # noqa: E402
@@ -75,7 +76,7 @@ def new_training(picture: Path, photos: Path, recipe: Recipe = RECIPE) -> Traini
     return Training(load_picture(picture), Photos(photos), tiny_loss_network(), recipe)
 
 
-def weights_of(training: Training) -> list[torch.Tensor]:
+def weights_of(training: Training) -> list[Any]:
     return [value.clone() for value in training.network.state_dict().values()]
 
 
@@ -302,7 +303,7 @@ def test_the_rate_rises_and_falls() -> None:
 @pytest.mark.parametrize("name", sorted(styles.PAINTERS))
 def test_painted_styles_are_the_same_each_time(name: str) -> None:
     first, second = styles.PAINTERS[name](), styles.PAINTERS[name]()
-    assert first.size == (styles.SIDE_PX, styles.SIDE_PX)
+    assert first.size == (canvas.SIDE_PX, canvas.SIDE_PX)
     assert first.tobytes() == second.tobytes()
 
 
