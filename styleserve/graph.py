@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
+from google.protobuf.message import DecodeError  # has no stubs
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, version_converter
 from onnx.external_data_helper import uses_external_data
 

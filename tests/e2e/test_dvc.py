@@ -14,7 +14,7 @@ from threading import Thread
 
 import onnx
 import pytest
-import yaml  # type: ignore[import-untyped]  # its stubs are not installed
+import yaml  # its stubs are not installed
 from onnx import ModelProto
 
 from tests import tiny_models as tiny

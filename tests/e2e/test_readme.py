@@ -1,0 +1,97 @@
+"""What the README tells people to type works as it stands there."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image as Pillow
+
+from styleserve import convert
+from tests.e2e.running import ROOT, Running
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = {
+    language: re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    for language in ("sh", "python")
+}
+PHOTO = ROOT / "docs" / "examples" / "astronaut.jpg"
+
+
+@pytest.fixture(scope="module")
+def styles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The embedded styles, served as `make run` serves them."""
+    folder = tmp_path_factory.mktemp("styles")
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    for name, item in params["models"].items():
+        target = folder / f"{name}-{params['opset']}.onnx"
+        convert.convert(ROOT / item["raw"], target, params["opset"], item["description"])
+    running = Running(folder, tmp_path_factory.mktemp("styles-server"))
+    try:
+        yield running.wait_ready()
+    finally:
+        running.kill()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that looks like the repository to the commands, and takes what they write."""
+    for name in ("docs", "query.json"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def _curl(number: int, styles: Running, folder: Path) -> bytes:
+    commands = [block for block in BLOCKS["sh"] if "curl" in block]
+    command = commands[number].replace("localhost:8000", f"127.0.0.1:{styles.http}")
+    script = f"set -euo pipefail\n{command}"
+    answer = subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, timeout=60, check=False
+    )
+    assert answer.returncode == 0, answer.stderr.decode()
+    return answer.stdout
+
+
+def test_the_smallest_request(styles: Running, folder: Path) -> None:
+    (output,) = json.loads(_curl(0, styles, folder))["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == (
+        "styled_image",
+        "UINT8",
+        [5, 5, 3],
+    )
+    assert len(output["data"]) == 75
+
+
+def test_a_photo_as_a_file(styles: Running, folder: Path) -> None:
+    _curl(1, styles, folder)
+    with Pillow.open(folder / "styled.jpg") as styled, Pillow.open(PHOTO) as photo:
+        assert (styled.format, styled.size) == ("JPEG", photo.size)
+
+
+def test_the_python_snippet(styles: Running, folder: Path) -> None:
+    (snippet,) = BLOCKS["python"]
+    code = snippet.replace("localhost:8000", f"127.0.0.1:{styles.http}")
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, timeout=60, check=False
+    )
+    assert answer.returncode == 0, answer.stderr.decode()
+    with Pillow.open(folder / "styled.png") as styled, Pillow.open(PHOTO) as photo:
+        assert styled.size == photo.size
+
+
+def test_the_styles_differ_and_change_the_photo(styles: Running, folder: Path) -> None:
+
+    with Pillow.open(PHOTO) as file:
+        photo = np.asarray(file)
+    names = [name.decode() for name in styles.infer("catalog", "names")]
+    pictures = {name: styles.infer(name, image=photo).astype(int) for name in names}
+    assert len(names) == 4
+    for name, picture in pictures.items():
+        assert np.abs(picture - photo).mean() > 10, name
+        others = [other for key, other in pictures.items() if key != name]
+        assert min(np.abs(picture - other).mean() for other in others) > 10, name
