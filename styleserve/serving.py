@@ -1,6 +1,7 @@
 """The endpoints as Triton models. The only importer of pytriton, whose private parts it touches."""
 
 import http.client
+import itertools
 import logging
 import shutil
 import threading
@@ -89,16 +90,17 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
             self.run()
         except (StartError, OSError, ValueError) as error:
             # Nothing is served yet, and a tritonserver that waits for a dead worker never ends.
-            processes.kill(self._family())
+            processes.kill(self._pid())
             raise StartError(f"Triton did not start: {error}") from error
-        self._members = self._family()
+        workers = processes.workers(self._pid())
+        self._members = [*workers, *itertools.chain(*map(processes.helpers, workers[1:]))]
 
     def is_whole(self) -> bool:
         """Tell whether tritonserver, every worker and every thread of ours is still running."""
         return bool(self.is_alive()) and all(map(processes.is_running, self._members))
 
-    def _family(self) -> list[psutil.Process]:
-        return processes.family(self._triton_server._tritonserver_running_cmd.pid)
+    def _pid(self) -> int:
+        return int(self._triton_server._tritonserver_running_cmd.pid)
 
     def _bind(
         self,
@@ -128,8 +130,8 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         while not self._is_ready():
             if self._stop_asked.wait(POLL_S):
                 raise StartError("it was asked to stop")
-            members = self._family()
-            if not members or not all(map(processes.is_running, members)):
+            workers = processes.workers(self._pid())
+            if not workers or not all(map(processes.is_running, workers)):
                 raise StartError("one of its processes has died")
             if time.monotonic() > deadline:
                 raise StartError(f"it was not ready after {START_TIMEOUT_S:.0f} s")
