@@ -4,7 +4,8 @@ StyleServeError
 ├── ConfigError     the operator: a setting, a port, the machine    no start, exit code 2
 ├── ModelError      the operator: a model file                      no start, exit code 2
 ├── RequestError    the caller: a picture or an option              HTTP 400
-└── InferenceError  us                                              HTTP 500, traceback in the log
+├── InferenceError  us                                              HTTP 500, traceback in the log
+└── RemoteError     the server called, or the way to it             what a client sees
 """
 
 
@@ -31,3 +32,7 @@ class RequestError(StyleServeError):
 
 class InferenceError(StyleServeError):
     """A valid request failed inside the server."""
+
+
+class RemoteError(StyleServeError):
+    """A server cannot be reached, is too slow, too busy or fails inside."""

@@ -65,13 +65,32 @@ class ServerSettings(BaseSettings):
     """Least severe log lines to show; debug has one line for each request."""
 
 
+class ClientSettings(BaseSettings):
+    """Style pictures through a running server: on a web page, or file by file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, use_attribute_docstrings=True
+    )
+
+    url: str = "http://localhost:8000"
+    """HTTP address of the server that the page and the command line call."""
+    client_host: str = "0.0.0.0"  # containers need it
+    """Address that the page listens on."""
+    client_port: int = Field(7860, ge=1, le=65535)
+    """Port of the page."""
+    client_timeout: float = Field(300, gt=0)
+    """Seconds to wait for an answer of the server."""
+
+
 def load(argv: Sequence[str]) -> ServerSettings:
     """Read the settings from the flags `argv`, the environment and the defaults.
 
     Raises:
         ConfigError: with one line for each setting that is unknown or out of range.
     """
-    unknown = sorted(_environment() - set(ServerSettings.model_fields) - CLIENT_FIELDS)
+    unknown = sorted(
+        _environment() - set(ServerSettings.model_fields | ClientSettings.model_fields)
+    )
     if unknown:
         raise ConfigError(*(_unknown(name) for name in unknown))
     try:
@@ -89,7 +108,6 @@ def load(argv: Sequence[str]) -> ServerSettings:
     return settings
 
 
-CLIENT_FIELDS = {"url", "client_port"}
 # Kubernetes sets these in every pod when a Service is called styleserve.
 SERVICE_LINKS = re.compile(r"service_(host|port)|port(_\d+_(tcp|udp).*)?$")
 
