@@ -131,7 +131,6 @@ def test_the_output_of_the_other_input_is_refused(given_input: str, asked: str) 
         StyleEndpoint(Stylizer(), LIMITS)({given_input: tensor}, [asked])
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="an empty list means none")
 def test_no_output_named_means_all() -> None:
     answer = StyleEndpoint(Stylizer(), LIMITS)({"image": PICTURE}, [])
 

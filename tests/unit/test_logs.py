@@ -172,7 +172,6 @@ def test_lines_in_pieces_are_put_together(caplog: pytest.LogCaptureFixture, size
     assert caplog.messages == ["one", "two"]
 
 
-@pytest.mark.xfail(strict=True, reason="each piece is decoded alone")
 def test_a_letter_may_be_cut_in_two(caplog: pytest.LogCaptureFixture) -> None:
     output = logs.TritonOutput(has_gpu=True)
 
