@@ -84,12 +84,12 @@ def test_native_canvas_is_as_large_as_needed_and_undone(
 
 
 @pytest.mark.parametrize("size", EXTREMES)
-@pytest.mark.parametrize("max_side", [0, 1, 7, 1024])
-def test_native_takes_extreme_shapes(size: tuple[int, int], max_side: int) -> None:
-    canvas, frame = pictures.fit_native(noise(*size), max_side, 4, 32)
+def test_native_takes_extreme_shapes(size: tuple[int, int]) -> None:
+    for max_side in (0, 1, 7, 1024):
+        canvas, frame = pictures.fit_native(noise(*size), max_side, 4, 32)
 
-    assert min(canvas.shape[:2]) >= 32
-    assert frame.undo(canvas).shape == (*size, 3)
+        assert min(canvas.shape[:2]) >= 32
+        assert frame.undo(canvas).shape == (*size, 3)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from styleserve import lifecycle, machine
 from styleserve.serving import StartError
-from styleserve.settings import ServerSettings
+from styleserve.settings import ServerSettings, load
 
 
 class Scene:
@@ -76,7 +76,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[
     def play(*acts: Callable[[FakeServer], None]) -> tuple[bool, Scene]:
         scene = Scene(list(acts))
         monkeypatch.setattr(lifecycle, "Server", scene)
-        orderly = lifecycle.run({}, ServerSettings(cache_dir=tmp_path / "cache"), scene.stop)
+        orderly = lifecycle.run({}, load(["--cache-dir", str(tmp_path / "cache")]), scene.stop)
         assert all(server.stops == 1 for server in scene.servers)
         return orderly, scene
 
@@ -118,7 +118,7 @@ def test_a_stop_before_the_start_starts_nothing(run: Run) -> None:
     stop = threading.Event()
     stop.set()
 
-    assert lifecycle.run({}, ServerSettings(), stop)
+    assert lifecycle.run({}, load([]), stop)
 
 
 def test_it_gives_up_after_five_restarts(run: Run, caplog: pytest.LogCaptureFixture) -> None:

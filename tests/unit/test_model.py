@@ -66,7 +66,8 @@ def test_the_answer_has_the_size_of_the_picture(
     for size in SIZES:
         styled = models[name](noise(*size), max_side)
 
-        assert (styled.shape, styled.dtype) == ((*size, 3), np.uint8)
+        assert styled.shape == (*size, 3)
+        assert styled.dtype == np.uint8
 
 
 @given(height=SIDES, width=SIDES)

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 
 from styleserve import runtime
 from styleserve.errors import ConfigError, ModelError
-from styleserve.runtime import Runtime, choose_providers
+from styleserve.probe import photo
+from styleserve.runtime import PROVIDERS, Runtime, choose_providers
 from tests import tiny_models as tiny
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -157,10 +159,20 @@ def test_a_dropped_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         open_with(monkeypatch, Runtime.create("cuda"), [CPU])
 
 
-def test_a_real_session_is_opened(tmp_path: Path) -> None:
-    path = tiny.save(tiny.identity(), tmp_path / "a.onnx")
+@pytest.mark.parametrize("name", ["cpu", "openvino"])
+def test_an_installed_provider_opens_a_model_and_computes_the_same(
+    tmp_path: Path, name: str
+) -> None:
+    if PROVIDERS[name] not in onnxruntime.get_available_providers():
+        pytest.skip(f"ONNX Runtime is installed without {name}")
+    path = tiny.save(tiny.invert(), tmp_path / "a.onnx")
+    pictures = photo(40, 60) + np.float32(0.03)  # half precision would not keep this
 
-    assert Runtime.create("cpu", threads=1).open(path).get_providers() == [CPU]
+    session = Runtime.create(name, threads=1).open(path)
+    (answer,) = session.run(None, {"image": pictures})
+
+    assert session.get_providers()[0] == PROVIDERS[name]
+    np.testing.assert_allclose(answer, 255 - pictures, atol=1e-3)
 
 
 @pytest.mark.parametrize(

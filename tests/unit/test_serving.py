@@ -309,7 +309,7 @@ def test_a_failure_before_there_is_a_process_is_told(
         server._triton_server = None
     fail_in_run(monkeypatch, OSError(28, "No space left on device"))
 
-    with pytest.raises(StartError, match="Triton did not start: .*No space left"):
+    with pytest.raises(StartError, match=r"Triton did not start: .*No space left"):
         server.start()
 
 

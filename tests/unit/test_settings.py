@@ -43,31 +43,20 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("way", ["flag", "environment"])
-def test_every_setting_can_be_set(monkeypatch: pytest.MonkeyPatch, field: str, way: str) -> None:
+def test_every_setting_can_be_set(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
     text = SAMPLES.get(field, "77")
-    flags = [f"--{field.replace('_', '-')}", text] if way == "flag" else []
-    if way == "environment":
-        monkeypatch.setenv(PREFIX + field.upper(), text)
+    by_flag = load([f"--{field.replace('_', '-')}", text])
+    monkeypatch.setenv(PREFIX + field.upper(), text)
+    by_variable = load([])
 
-    value = getattr(load(flags), field)
-
-    assert str(value.get_secret_value() if field == "access_token" else value) == text
+    for settings in (by_flag, by_variable):
+        value = getattr(settings, field)
+        assert str(value.get_secret_value() if field == "access_token" else value) == text
 
 
 def test_empty_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STYLESERVE_HTTP_PORT", "")
     monkeypatch.setenv("STYLESERVE_NO_SUCH_THING", "")
-
-    assert load([]).http_port == 8000
-
-
-def test_variables_of_the_client_and_of_others_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("STYLESERVE_URL", "http://localhost:8000")
-    monkeypatch.setenv("STYLESERVE_CLIENT_PORT", "7860")
-    monkeypatch.setenv("STYLESERVER_PORT", "1")
 
     assert load([]).http_port == 8000
 
@@ -84,20 +73,29 @@ def test_unknown_variables_are_refused_together(monkeypatch: pytest.MonkeyPatch)
     assert second.startswith("STYLESERVE_HTTPPORT is no setting")
 
 
-def test_the_variables_of_a_kubernetes_service_are_no_settings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A Service named styleserve sets these in every pod of its namespace."""
-    monkeypatch.setenv("STYLESERVE_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setenv("STYLESERVE_SERVICE_PORT", "8000")
-    monkeypatch.setenv("STYLESERVE_SERVICE_PORT_HTTP", "8000")
-    monkeypatch.setenv("STYLESERVE_PORT", "tcp://10.0.0.1:8000")
-    monkeypatch.setenv("STYLESERVE_PORT_8000_TCP", "tcp://10.0.0.1:8000")
-    monkeypatch.setenv("STYLESERVE_PORT_8000_TCP_PROTO", "tcp")
-    monkeypatch.setenv("STYLESERVE_PORT_8000_TCP_PORT", "8000")
-    monkeypatch.setenv("STYLESERVE_PORT_8000_TCP_ADDR", "10.0.0.1")
+CLIENT = {"STYLESERVE_URL": "http://localhost:8000", "STYLESERVE_CLIENT_PORT": "7860"}
+OTHERS = {"STYLESERVER_PORT": "1", "MY_STYLESERVE_PORT": "1"}
+# A Service named styleserve sets these in every pod of its namespace.
+KUBERNETES = {
+    "STYLESERVE_SERVICE_HOST": "10.0.0.1",
+    "STYLESERVE_SERVICE_PORT": "8000",
+    "STYLESERVE_SERVICE_PORT_HTTP": "8000",
+    "STYLESERVE_PORT": "tcp://10.0.0.1:8000",
+    "STYLESERVE_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+    "STYLESERVE_PORT_8000_TCP_PROTO": "tcp",
+    "STYLESERVE_PORT_8000_TCP_PORT": "8000",
+    "STYLESERVE_PORT_8000_TCP_ADDR": "10.0.0.1",
+}
 
-    assert load([]).http_port == 8000
+
+@pytest.mark.parametrize("variables", [CLIENT, OTHERS, KUBERNETES], ids=["client", "others", "k8s"])
+def test_variables_for_others_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert load([]) == ServerSettings()  # type: ignore[call-arg]
 
 
 def test_an_unknown_variable_in_lower_case_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
