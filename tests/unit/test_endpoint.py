@@ -16,7 +16,7 @@ from styleserve import image as pictures
 from styleserve.endpoint import CatalogEndpoint, Limits, Options, StyleEndpoint
 from styleserve.errors import InferenceError, RequestError
 from styleserve.image import Image
-from tests.pictures import noise
+from tests.pictures import noise, png
 
 BOTH = ["styled_image", "styled_encoded"]
 LIMITS = Limits(max_side=1024, max_pixels=10_000)
@@ -56,12 +56,6 @@ def flag(value: bool) -> NDArray[np.bool_]:
 
 def file(content: bytes) -> NDArray[np.object_]:
     return np.array([content], np.object_)
-
-
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    buffer = BytesIO()
-    PillowImage.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def style(stylizer: Stylizer | None = None, **tensors: NDArray[Any]) -> Image:

@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from PIL import Image as PillowImage
 from pytriton.proxy.types import Request
 
 from styleserve import machine, processes, serving
@@ -22,8 +21,8 @@ from styleserve.endpoint import Answer, CatalogEndpoint, Limits, StyleEndpoint, 
 from styleserve.errors import InferenceError, RequestError
 from styleserve.image import Image
 from styleserve.serving import Server, StartError
-from styleserve.settings import ServerSettings
-from tests.pictures import noise
+from styleserve.settings import ServerSettings, load
+from tests.pictures import noise, png
 
 
 class Same:
@@ -56,9 +55,7 @@ def test_a_style_declares_the_contract() -> None:
 
 @pytest.mark.parametrize("given", ["image", "encoded"])
 def test_the_answers_of_a_style_are_declared(given: str) -> None:
-    buffer = BytesIO()
-    PillowImage.fromarray(noise(4, 5)).save(buffer, "PNG")
-    tensor = {"image": noise(4, 5), "encoded": np.array([buffer.getvalue()], np.object_)}[given]
+    tensor = {"image": noise(4, 5), "encoded": np.array([png(noise(4, 5))], np.object_)}[given]
     names = [each.name for each in serving.STYLE_OUTPUTS]
 
     answer = StyleEndpoint(Same(), Limits(0, 100))({given: tensor}, names)
@@ -157,6 +154,43 @@ def test_triton_gets_the_settings(monkeypatch: pytest.MonkeyPatch, gpu: bool) ->
 
 def test_no_cache_is_kept_unless_asked_for() -> None:
     assert serving._triton_config(settings(cache_mb=0)).cache_config is None
+
+
+def bound(cache: Path, *flags: str) -> Server:
+    """Bind two models to a server that is never started."""
+    catalog: dict[str, Stylizer] = {"udnie": Same(), "candy": Same()}
+    return Server(catalog, load(["--cache-dir", str(cache), *flags]), threading.Event())
+
+
+@pytest.mark.parametrize(("cache_mb", "cached"), [("0", set()), ("5", {"candy", "udnie"})])
+def test_triton_gets_every_model_with_its_queue_its_cache_and_our_worker(
+    tmp_path: Path, cache_mb: str, cached: set[str]
+) -> None:
+    server = bound(tmp_path, "--queue-size", "7", "--cache-mb", cache_mb)
+
+    store = server.workspace / "model-store"
+    configs = {folder.name: (folder / "config.pbtxt").read_text() for folder in store.iterdir()}
+    assert server.workspace.parent == tmp_path
+    assert set(configs) == {"candy", "catalog", "udnie"}
+    assert all("max_queue_size: 7 " in text for text in configs.values())
+    assert {name for name, text in configs.items() if "response_cache" in text} == cached
+    for name in configs:
+        worker, original = (
+            store / name / "1" / f"{file}.py" for file in ("model", "pytriton_model")
+        )
+        assert worker.read_bytes() == Path(serving.__file__).with_name("worker.py").read_bytes()
+        assert "class TritonPythonModel" in original.read_text()
+
+
+def test_the_token_is_the_given_one_or_a_new_random_one(tmp_path: Path) -> None:
+    given, one, other = (
+        bound(tmp_path, "--access-token", token)._security_config.access_token
+        for token in ("s3cret", "", "")
+    )
+
+    assert given == "s3cret"
+    assert len(one) >= 16
+    assert one != other
 
 
 # --- waiting for the start
