@@ -239,12 +239,12 @@ def test_max_side_defaults_to_the_limit(limit: int, asked: int | None, works_at:
     ("name", "dtype"),
     [("strength", np.float32), ("max_side", np.int32), ("keep_color", np.bool_)],
 )
-@pytest.mark.parametrize("shape", [(0,), (2,), (2, 1)])
-def test_an_option_holds_one_value(name: str, dtype: type, shape: tuple[int, ...]) -> None:
-    told = rf"{name} must hold one value, shape \[1\], got the shape \({shape[0]},"
-    option: dict[str, Any] = {name: np.ones(shape, dtype)}
-    with pytest.raises(RequestError, match=told):
-        style(**option)
+def test_an_option_holds_one_value(name: str, dtype: type) -> None:
+    for shape in ((0,), (2,), (2, 1)):
+        told = rf"{name} must hold one value, shape \[1\], got the shape \({shape[0]},"
+        option: dict[str, Any] = {name: np.ones(shape, dtype)}
+        with pytest.raises(RequestError, match=told):
+            style(**option)
 
 
 def test_one_file_at_a_time() -> None:
