@@ -119,7 +119,9 @@ def profile(space: bytes, pcs: bytes, tags: dict[bytes, bytes]) -> bytes:
     )
 
 
+@cache
 def srgb() -> bytes:
+    """Make a profile, once: it holds the time to the second."""
     return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
