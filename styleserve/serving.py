@@ -15,6 +15,7 @@ import psutil
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.types import Request
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy, TritonSecurityConfig
+from pytriton.utils.workspace import Workspace
 
 from styleserve import logs, machine, processes
 from styleserve.catalog import RESERVED, Catalog
@@ -90,17 +91,14 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
             self.run()
         except (StartError, OSError, ValueError) as error:
             # Nothing is served yet, and a tritonserver that waits for a dead worker never ends.
-            processes.kill(self._pid())
+            processes.kill(self._members)
             raise StartError(f"Triton did not start: {error}") from error
-        workers = processes.workers(self._pid())
-        self._members = [*workers, *itertools.chain(*map(processes.helpers, workers[1:]))]
+        helpers = map(processes.helpers, self._members[1:])
+        self._members += itertools.chain.from_iterable(helpers)
 
     def is_whole(self) -> bool:
         """Tell whether tritonserver, every worker and every thread of ours is still running."""
         return bool(self.is_alive()) and all(map(processes.is_running, self._members))
-
-    def _pid(self) -> int:
-        return int(self._triton_server._tritonserver_running_cmd.pid)
 
     def _bind(
         self,
@@ -120,6 +118,11 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         (folder / "1" / "model.py").rename(folder / "1" / "pytriton_model.py")
         shutil.copy(Path(__file__).with_name("worker.py"), folder / "1" / "model.py")
 
+    def _prepare_triton_config(self, workspace: Workspace) -> None:
+        super()._prepare_triton_config(workspace)
+        # Else Triton starts every worker twice, to ask the first for a configuration it has.
+        self._triton_server_config["strict-model-config"] = True
+
     def _initialize_server(self) -> None:
         super()._initialize_server()
         self._triton_server._record_logs = logs.TritonOutput(machine.has_gpu())
@@ -128,10 +131,11 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         # PyTriton's own wait goes on for minutes after tritonserver has ended.
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
+            found = processes.workers(self._triton_server._tritonserver_running_cmd.pid)
+            self._members = found or self._members
             if self._stop_asked.wait(POLL_S):
                 raise StartError("it was asked to stop")
-            workers = processes.workers(self._pid())
-            if not workers or not all(map(processes.is_running, workers)):
+            if not found or not all(map(processes.is_running, found)):
                 raise StartError("one of its processes has died")
             if time.monotonic() > deadline:
                 raise StartError(f"it was not ready after {START_TIMEOUT_S:.0f} s")

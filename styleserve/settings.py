@@ -29,6 +29,7 @@ class ServerSettings(BaseSettings):
         cli_exit_on_error=False,
         frozen=True,
         use_attribute_docstrings=True,
+        cli_parse_none_str="\0",  # else the word null would be no value
     )
 
     models_dir: Path = Path("models/converted")

@@ -52,26 +52,36 @@ def end(shell: subprocess.Popen[str]) -> None:
         time.sleep(0.005)
 
 
-def test_a_family_is_the_process_and_all_below_it(start: Start) -> None:
+def test_workers_are_the_process_and_those_right_below_it(start: Start) -> None:
     shell, stranger = start(NESTED), start(ALONE)
 
-    root, *below = processes.family(shell.pid)
+    root, *below = processes.workers(shell.pid)
 
     assert root.pid == shell.pid
-    assert sorted(member.name() for member in below) == ["sh", "sleep"]
+    assert [member.name() for member in below] == ["sh"]
     assert stranger.pid not in {member.pid for member in below}
 
 
-def test_a_process_that_has_ended_has_no_family(start: Start) -> None:
+def test_a_process_that_has_ended_has_no_workers_and_no_helpers(start: Start) -> None:
     shell = start(ALONE)
+    process = psutil.Process(shell.pid)
     shell.communicate()
 
-    assert processes.family(shell.pid) == []
+    assert processes.workers(shell.pid) == []
+    assert processes.helpers(process) == []
+
+
+def test_helpers_are_those_of_multiprocessing(start: Start) -> None:
+    shell = start("sleep 30 & sh -c 'echo ready; read -r _' multiprocessing")
+
+    (helper,) = processes.helpers(psutil.Process(shell.pid))
+
+    assert helper.name() == "sh"
 
 
 def test_a_process_runs_until_it_ends_even_if_nobody_has_waited(start: Start) -> None:
     shell = start(ALONE)
-    (process,) = processes.family(shell.pid)
+    process = psutil.Process(shell.pid)
     assert processes.is_running(process)
 
     end(shell)
@@ -82,10 +92,11 @@ def test_a_process_runs_until_it_ends_even_if_nobody_has_waited(start: Start) ->
 
 
 def test_killing_ends_all_of_them(start: Start) -> None:
-    family = [member for each in (NESTED, DEAF) for member in processes.family(start(each).pid)]
+    roots = [psutil.Process(start(each).pid) for each in (NESTED, DEAF)]
+    family = [*roots, *roots[0].children(recursive=True)]
     assert len(family) == 4
 
-    processes.kill(family)
+    processes.kill(roots)
 
     assert not any(map(processes.is_running, family))
 
@@ -93,7 +104,7 @@ def test_killing_ends_all_of_them(start: Start) -> None:
 def test_killing_leaves_other_processes_alone(start: Start) -> None:
     victim, other = start(ALONE), start(ALONE)
 
-    processes.kill(processes.family(victim.pid))
+    processes.kill(processes.workers(victim.pid))
 
     assert processes.is_running(psutil.Process(other.pid))
 
@@ -110,21 +121,18 @@ def test_what_has_ended_before_is_no_problem(start: Start) -> None:
     assert not any(map(processes.is_running, members))
 
 
-@pytest.mark.xfail(
-    strict=True, raises=psutil.NoSuchProcess, reason="its end between two steps is not expected"
-)
 def test_what_ends_while_it_is_being_killed_is_no_problem(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = start(ALONE)
-    family = processes.family(shell.pid)
+    process = psutil.Process(shell.pid)
 
-    def ends_right_after(process: psutil.Process) -> bool:
+    def ends_meanwhile(process: psutil.Process, recursive: bool) -> list[psutil.Process]:
         shell.communicate()
-        return True
+        return []
 
-    monkeypatch.setattr(psutil.Process, "is_running", ends_right_after)
+    monkeypatch.setattr(psutil.Process, "children", ends_meanwhile)
 
-    processes.kill(family)
+    processes.kill([process])
 
-    assert not any(map(processes.is_running, family))
+    assert not processes.is_running(process)

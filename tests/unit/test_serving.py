@@ -200,15 +200,13 @@ Child = subprocess.Popen[bytes]
 
 
 @pytest.fixture
-def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+def child() -> Iterator[Child]:
     """A process in the place of tritonserver, with one below it."""
-    # Orphans are zombies for seconds, until the system's first process has waited for them.
-    monkeypatch.setattr(psutil, "wait_procs", lambda members, timeout: None)
     script = "sleep 60 & echo ready; wait"
     shell = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
     assert shell.stdout
     assert shell.stdout.readline() == b"ready\n"
-    members = processes.family(shell.pid)
+    members = processes.workers(shell.pid)
     yield shell
     processes.kill(members)
     shell.communicate()
@@ -226,7 +224,11 @@ def serving_with(child: Child | None, url: str = "http://127.0.0.1:1") -> Server
     made = Server.__new__(Server)
     command = SimpleNamespace(_tritonserver_running_cmd=child)
     made.__dict__.update(
-        _stop_asked=threading.Event(), _triton_server=command, _url=url, _connected=False
+        _stop_asked=threading.Event(),
+        _triton_server=command,
+        _url=url,
+        _connected=False,
+        _members=processes.workers(child.pid) if child else [],
     )
     return made
 
@@ -308,7 +310,7 @@ def test_a_start_ends_when_it_is_vain_and_leaves_nothing(
     monkeypatch.setattr(serving, "POLL_S", 0.01)
     server = serving_with(child)
     monkeypatch.setattr(Server, "run", Server._wait_for_server)
-    members = processes.family(child.pid)
+    members = processes.workers(child.pid)
     event(server, child)
 
     with pytest.raises(StartError, match=f"^Triton did not start: {told}$"):
@@ -324,7 +326,7 @@ def test_a_start_ends_when_it_is_vain_and_leaves_nothing(
 def test_what_pytriton_raises_in_the_start_is_told_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, child: Child, failure: Exception
 ) -> None:
-    members = processes.family(child.pid)
+    members = processes.workers(child.pid)
     fail_in_run(monkeypatch, failure)
 
     with pytest.raises(StartError, match=f"Triton did not start: .*{failure.args[-1]}"):
@@ -333,7 +335,6 @@ def test_what_pytriton_raises_in_the_start_is_told_and_leaves_nothing(
     assert all(map(ends, members))
 
 
-@pytest.mark.xfail(strict=True, raises=AttributeError, reason="there is no process id yet")
 @pytest.mark.parametrize("prepared", [True, False])
 def test_a_failure_before_there_is_a_process_is_told(
     monkeypatch: pytest.MonkeyPatch, prepared: bool
