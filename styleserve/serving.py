@@ -46,6 +46,7 @@ CATALOG_OUTPUTS = (
 START_TIMEOUT_S = 120.0
 DRAIN_TIMEOUT_S = 30
 POLL_S = 0.1
+LINGER_S = 2.0
 
 Endpoint = Callable[[Tensors, list[str]], Answer]
 
@@ -128,16 +129,24 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
         self._triton_server._record_logs = logs.TritonOutput(machine.has_gpu())
 
     def _wait_for_server(self) -> None:
-        # PyTriton's own wait goes on for minutes after tritonserver has ended.
+        # PyTriton's own wait goes on for minutes after tritonserver has ended, and Triton's
+        # after a worker has.
         deadline = time.monotonic() + START_TIMEOUT_S
+        ended: dict[psutil.Process, float] = {}
         while not self._is_ready():
-            found = processes.workers(self._triton_server._tritonserver_running_cmd.pid)
-            self._members = found or self._members
+            root = self._triton_server._tritonserver_running_cmd.pid
+            self._members = processes.workers(root) or self._members
+            now = time.monotonic()
             if self._stop_asked.wait(POLL_S):
                 raise StartError("it was asked to stop")
-            if not found or not all(map(processes.is_running, found)):
-                raise StartError("one of its processes has died")
-            if time.monotonic() > deadline:
+            if not processes.is_running(self._members[0]):
+                raise StartError("tritonserver has ended")
+            # What ends and is soon gone has done its work.
+            found = [worker for worker in self._members if not processes.is_running(worker)]
+            ended = {worker: ended.get(worker, now) for worker in found}
+            if any(now - since > LINGER_S for since in ended.values()):
+                raise StartError("a worker process has died")
+            if now > deadline:
                 raise StartError(f"it was not ready after {START_TIMEOUT_S:.0f} s")
 
     def _wait_for_models(self) -> None:

@@ -202,8 +202,9 @@ Child = subprocess.Popen[bytes]
 @pytest.fixture
 def child() -> Iterator[Child]:
     """A process in the place of tritonserver, with one below it."""
-    script = "sleep 60 & echo ready; wait"
-    shell = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+    script = "sleep 60 & echo ready; read -r _"
+    pipe = subprocess.PIPE
+    shell = subprocess.Popen(["sh", "-c", script], stdin=pipe, stdout=pipe)
     assert shell.stdout
     assert shell.stdout.readline() == b"ready\n"
     members = processes.workers(shell.pid)
@@ -295,7 +296,8 @@ def time_is_up(server: Server, child: Child) -> None:
     ("event", "timeout", "told"),
     [
         (stop_is_asked, 60, "it was asked to stop"),
-        (child_dies, 60, "one of its processes has died"),
+        (child_dies, 60, "tritonserver has ended"),
+        (worker_dies, 60, "a worker process has died"),
         (time_is_up, 0, "it was not ready after 0 s"),
     ],
 )
@@ -308,6 +310,7 @@ def test_a_start_ends_when_it_is_vain_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(serving, "START_TIMEOUT_S", timeout)
     monkeypatch.setattr(serving, "POLL_S", 0.01)
+    monkeypatch.setattr(serving, "LINGER_S", 0.2)
     server = serving_with(child)
     monkeypatch.setattr(Server, "run", Server._wait_for_server)
     members = processes.workers(child.pid)
