@@ -60,8 +60,10 @@ def find_models(folder: Path) -> dict[str, Path]:
         # Triton's Python layer tells names apart without regard to case.
         other = found.setdefault(served_name(path).lower(), path)
         if other != path:
-            name = served_name(path)
-            problems.append(f"{other} and {path} would both be served as {name}; rename one")
+            problems.append(
+                f"{other} and {path} would both be served as {served_name(path)}; "
+                "rename or remove one"
+            )
     if problems:
         raise ModelError(*problems)
     return {served_name(path): path for path in paths}

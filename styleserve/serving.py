@@ -139,7 +139,7 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
             now = time.monotonic()
             if self._stop_asked.wait(POLL_S):
                 raise StartError("it was asked to stop")
-            if not processes.is_running(self._members[0]):
+            if not self._members or not processes.is_running(self._members[0]):
                 raise StartError("tritonserver has ended")
             # What ends and is soon gone has done its work.
             found = [worker for worker in self._members if not processes.is_running(worker)]
