@@ -24,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    logs.set_up("auto", "info")
     try:
         options = settings.load(argv)
         logs.set_up(options.log_format, options.log_level)

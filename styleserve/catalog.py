@@ -45,6 +45,8 @@ def find_models(folder: Path) -> dict[str, Path]:
     Raises:
         ModelError: if there is none, or listing every file whose name clashes or is not allowed.
     """
+    if folder.is_file():
+        raise ModelError(f"{folder} is a file; set STYLESERVE_MODELS_DIR to the folder it lies in")
     # Unlike Path.rglob, glob follows links and leaves out hidden folders, in which Kubernetes
     # keeps second copies of mounted files.
     names = glob.iglob("**/*.onnx", root_dir=folder, recursive=True)  # noqa: PTH207

@@ -45,14 +45,16 @@ def run(catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> bo
 
 def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> None:
     """Serve until asked to stop or until something dies."""
+    LOGGER.info("starting Triton")
     start = time.perf_counter()
     server = Server(catalog, settings, stop)
     try:
         server.start()
         LOGGER.info(
-            "ready after %.1f s: %d models on http://%s:%d, gRPC on %d, metrics on %d",
-            *(time.perf_counter() - start, len(catalog), settings.host),
-            *(settings.http_port, settings.grpc_port, settings.metrics_port),
+            "ready after %.1f s: POST http://%s:%d/v2/models/NAME/infer, NAME one of %s; "
+            "gRPC on port %d, metrics on %d",
+            *(time.perf_counter() - start, settings.host, settings.http_port),
+            *(", ".join(catalog), settings.grpc_port, settings.metrics_port),
         )
         _watch(server, stop)
     except StartError as error:

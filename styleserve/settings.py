@@ -3,18 +3,20 @@
 Only this module reads the environment for settings of styleserve.
 """
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from styleserve.errors import ConfigError
 
 PREFIX = "STYLESERVE_"
+LOWER = BeforeValidator(str.lower)
 
 
 class ServerSettings(BaseSettings):
@@ -60,9 +62,9 @@ class ServerSettings(BaseSettings):
     """Memory for answers to repeated requests, in MiB; 0 keeps none."""
     cache_dir: Path = Path("~/.cache/styleserve")
     """Folder for Triton's files while the server runs; must allow execution."""
-    log_format: Literal["auto", "text", "json"] = "auto"
+    log_format: Annotated[Literal["auto", "text", "json"], LOWER] = "auto"
     """Log lines for people (text) or machines (json); auto means text on a terminal."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], LOWER] = "info"
     """Least severe log lines to show; debug has one line for each request."""
 
 
@@ -89,23 +91,22 @@ def load(argv: Sequence[str]) -> ServerSettings:
     Raises:
         ConfigError: with one line for each setting that is unknown or out of range.
     """
-    unknown = sorted(
-        _environment() - set(ServerSettings.model_fields | ClientSettings.model_fields)
-    )
-    if unknown:
-        raise ConfigError(*(_unknown(name) for name in unknown))
+    known = ServerSettings.model_fields | ClientSettings.model_fields
+    problems = [_unknown(name) for name in sorted(_environment() - set(known))]
     try:
         settings = ServerSettings(_cli_parse_args=list(argv))  # type: ignore[call-arg]
     except SettingsError as error:
-        raise ConfigError(f"{error}; server.py --help lists the flags") from error
+        raise ConfigError(*problems, f"{error}; server.py --help lists the flags") from error
     except ValidationError as error:
-        raise ConfigError(*(_problem(item) for item in error.errors())) from error
+        raise ConfigError(*problems, *(_problem(item) for item in error.errors())) from error
     ports = (settings.http_port, settings.grpc_port, settings.metrics_port)
     if len(set(ports)) < len(ports):
-        raise ConfigError(
+        problems.append(
             f"the HTTP, gRPC and metrics ports must differ, got {ports}; change one of "
             f"{PREFIX}HTTP_PORT, {PREFIX}GRPC_PORT, {PREFIX}METRICS_PORT"
         )
+    if problems:
+        raise ConfigError(*problems)
     return settings
 
 
@@ -120,8 +121,11 @@ def _environment() -> set[str]:
 
 
 def _unknown(name: str) -> str:
-    known = ", ".join(PREFIX + field.upper() for field in ServerSettings.model_fields)
-    return f"{PREFIX}{name.upper()} is no setting of this server; the settings are {known}"
+    fields = list(ServerSettings.model_fields)
+    near = difflib.get_close_matches(name, fields)
+    names = ", ".join(PREFIX + field.upper() for field in near or fields)
+    hint = f"did you mean {names}?" if near else f"the settings are {names}"
+    return f"{PREFIX}{name.upper()} is no setting of this server; {hint}"
 
 
 def _problem(item: Any) -> str:  # noqa: ANN401  pydantic's ErrorDetails

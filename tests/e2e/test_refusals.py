@@ -79,8 +79,8 @@ NO_MODELS = {
     "html": (b"<!DOCTYPE html><html><body>Not found</body></html>", "web page"),
     "empty": (b"", "empty"),
     "jpeg": (b"\xff\xd8\xff\xe0" + b"\0" * 100, "JPEG"),
-    "garbage": (bytes(range(256)) * 40, "cannot load"),
-    "truncated": (tiny.invert().SerializeToString()[:-40], "garbage.onnx"),
+    "garbage": (bytes(range(256)) * 40, "damaged"),
+    "truncated": (tiny.invert().SerializeToString()[:-40], "cut short"),
 }
 
 

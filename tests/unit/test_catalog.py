@@ -77,7 +77,14 @@ def test_linked_folders_are_entered(tmp_path: Path) -> None:
     assert set(find_models(tmp_path / "models")) == {"a", "b"}
 
 
-@pytest.mark.parametrize("folder", ["", "missing", "a-9.txt"])
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "a-9.onnx")
+
+    with pytest.raises(ModelError, match=r"a-9.onnx is a file; set STYLESERVE_MODELS_DIR"):
+        find_models(tmp_path / "a-9.onnx")
+
+
+@pytest.mark.parametrize("folder", ["", "missing"])
 def test_no_model_is_refused_naming_folder_and_remedy(tmp_path: Path, folder: str) -> None:
     put(tmp_path, "a-9.txt")
 
