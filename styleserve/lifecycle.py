@@ -3,15 +3,15 @@
 import logging
 import os
 import resource
-import shutil
 import threading
 import time
 from collections import deque
 
 from styleserve import machine
 from styleserve.catalog import Catalog
-from styleserve.serving import Server, StartError
+from styleserve.serving import Server
 from styleserve.settings import ServerSettings
+from styleserve.triton import StartError
 
 LOGGER = logging.getLogger(__name__)
 
@@ -61,14 +61,15 @@ def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) ->
         LOGGER.log(logging.INFO if stop.is_set() else logging.ERROR, "%s", error)
     finally:
         server.stop()
-        shutil.rmtree(server.workspace, ignore_errors=True)
-        machine.clean_leftovers(settings.cache_dir)
+        server.kill()
+        server.release()
 
 
 def _watch(server: Server, stop: threading.Event) -> None:
     while not stop.wait(WATCH_PERIOD_S):
         if not server.is_whole():
             LOGGER.error("a process of Triton has died, restarting it")
+            server.kill()  # else a request that waits for the dead one holds everything up
             return
     LOGGER.info("stopping, running requests are finished first")
 

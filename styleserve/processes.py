@@ -37,14 +37,18 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def kill(processes: list[psutil.Process]) -> None:
-    """End `processes` and all below them at once, and wait until they are gone."""
+    """End `processes` and all below them at once, and wait until they are gone.
+
+    Python's resource trackers end by themselves then, having removed the shared memory.
+    """
     family = list(processes)
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             family += process.children(recursive=True)
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+            if "resource_tracker" not in str(process.cmdline()):
+                process.kill()
     # Not psutil.wait_procs: it waits on for those that have ended, but that no parent has reaped.
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while any(map(is_running, family)) and time.monotonic() < deadline:

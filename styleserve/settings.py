@@ -17,6 +17,7 @@ from styleserve.errors import ConfigError
 
 PREFIX = "STYLESERVE_"
 LOWER = BeforeValidator(str.lower)
+TOKEN = re.compile(r"[A-Za-z0-9._~-]*")  # what passes through Triton's command line
 
 
 class ServerSettings(BaseSettings):
@@ -36,8 +37,10 @@ class ServerSettings(BaseSettings):
 
     models_dir: Path = Path("models/converted")
     """Folder with the served models; every *.onnx at any depth below it."""
-    host: str = "0.0.0.0"  # containers need it; the README's security section says what is open
-    """Address to listen on."""
+    host: str = Field(
+        "0.0.0.0", pattern="^[^:]*$"
+    )  # containers need it; the README's security section says what is open
+    """IPv4 address, or name, to listen on."""
     http_port: int = Field(8000, ge=1, le=65535)
     """Port of the HTTP endpoint."""
     grpc_port: int = Field(8001, ge=1, le=65535)
@@ -104,6 +107,11 @@ def load(argv: Sequence[str]) -> ServerSettings:
         problems.append(
             f"the HTTP, gRPC and metrics ports must differ, got {ports}; change one of "
             f"{PREFIX}HTTP_PORT, {PREFIX}GRPC_PORT, {PREFIX}METRICS_PORT"
+        )
+    if not TOKEN.fullmatch(settings.access_token.get_secret_value()):
+        problems.append(
+            f"access_token: letters, digits, '.', '_', '~' and '-' are allowed; set another "
+            f"{PREFIX}ACCESS_TOKEN"
         )
     if problems:
         raise ConfigError(*problems)
