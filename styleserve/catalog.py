@@ -100,11 +100,13 @@ def _model_files(folder: Path) -> Iterator[Path]:
 
     Kubernetes keeps second copies of mounted files in hidden folders.
     """
-    seen: set[str] = set()
+    seen: set[Path] = set()
     for root, folders, files in os.walk(folder, followlinks=True):
-        new = [name for name in folders if os.path.realpath(f"{root}/{name}") not in seen]
-        folders[:] = [name for name in sorted(new) if not name.startswith(".")]
-        seen.update(os.path.realpath(f"{root}/{name}") for name in (".", *folders))
+        if (real := Path(root).resolve()) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in files:
             if name.endswith(".onnx") and not name.startswith("."):
                 yield Path(root, name)
