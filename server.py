@@ -39,6 +39,7 @@ def _serve(options: settings.ServerSettings) -> int:
     from styleserve.catalog import RESERVED, find_models, load_catalog
     from styleserve.runtime import Runtime
 
+    machine.return_freed_memory()
     models = find_models(options.models_dir)
     machine.check(options, (*models, RESERVED))
     for folder in (machine.SHM, options.cache_dir.expanduser()):

@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 import tritonclient.http as triton
 
+from styleserve import machine
 from styleserve.catalog import find_models
 from styleserve.endpoint import Limits, StyleEndpoint
 from styleserve.image import Image
@@ -30,6 +31,7 @@ from styleserve.runtime import Runtime
 from tests.e2e.running import Running
 
 HEIGHT, WIDTH = 480, 640
+LARGE = 3000, 4000
 MODELS = 5
 MIB = 1 << 20
 
@@ -101,6 +103,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("models/converted"))
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
+    machine.return_freed_memory()  # as the server does
     models = sorted(find_models(arguments.models).values())
     image = np.ascontiguousarray(photo(HEIGHT, WIDTH)[0].transpose(1, 2, 0).astype(np.uint8))
     endpoint = StyleEndpoint(StyleModel(models[0], Runtime.create()), Limits(1024, HEIGHT * WIDTH))
@@ -110,7 +113,8 @@ def main() -> None:
 
     with serving(models) as (running, ready_s):
         idle = memory(running.process)
-        remote = over_http(f"127.0.0.1:{running.http}", image)
+        url = f"127.0.0.1:{running.http}"
+        remote = over_http(url, image)
         in_process()
         remote()
         rows = []
@@ -123,6 +127,8 @@ def main() -> None:
                     throughput(remote, 4, 4),
                 )
             )
+        over_http(url, np.zeros((*LARGE, 3), np.uint8))()
+        used = memory(running.process)
     local, http, local_rate, http_rate = (
         statistics.median(column) for column in zip(*rows, strict=True)
     )
@@ -133,6 +139,7 @@ def main() -> None:
     print(f"  HTTP adds {1e3 * added:.1f} ms")
     print(f"four at once: in process {local_rate:.2f}/s, HTTP {http_rate:.2f}/s, ratio {rate:.3f}")
     print(f"{MODELS} models: ready after {ready_s:.1f} s, {idle:.0f} MiB idle")
+    print(f"  {used:.0f} MiB after these requests and a {LARGE[1]}x{LARGE[0]} picture")
 
 
 if __name__ == "__main__":
