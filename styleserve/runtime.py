@@ -59,6 +59,8 @@ class Runtime:
     def create(cls, providers: str = "auto", threads: int = 0, concurrency: int = 0) -> "Runtime":
         """Fill in what is left to choose: 0 threads means the CPU quota, 0 runs means 1 or 2."""
         names = choose_providers(providers)
+        if GPU & set(names):
+            onnxruntime.preload_dlls()  # CUDA and cuDNN are wheels, which no linker path names
         at_once = concurrency or (2 if GPU & set(names) else 1)
         gate = threading.BoundedSemaphore(at_once)
         return cls(names, threads or int(cpu_count()), at_once, gate)
