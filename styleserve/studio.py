@@ -1,0 +1,232 @@
+"""Photo files in, painted PNG files out: what the page does, without its widgets.
+
+    file -> decode (codec) -> flat on white -> server (remote) -> Painting: PNG files, a line of facts
+"""
+
+import base64
+import json
+import re
+import secrets
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+import cv2
+import numpy as np
+
+from styleserve import codec
+from styleserve.errors import RequestError, StyleServeError
+from styleserve.image import Image
+from styleserve.remote import Options, Remote, Style
+
+VIEW_SIDE_PX = 1600  # what a browser shows; files to download have every pixel
+TILE_SIDE_PX = 800
+THUMBNAIL_SIDE_PX = 144
+AT_ONCE = 4  # requests of one visitor; the server itself runs one or two models at a time
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Painting:
+    """A styled photo as files: the whole result, and what to show before and after."""
+
+    file: Path
+    before: Path
+    after: Path
+    facts: str
+
+
+class Studio:
+    """Paints photo files through a server, into files below `folder`. Safe to share between threads."""
+
+    def __init__(self, remote: Remote, folder: Path, max_pixels: int) -> None:
+        """Refuse photos of more than `max_pixels`."""
+        self._remote = remote
+        self._folder = folder
+        self._max_pixels = max_pixels
+        self._thumbnails: dict[str, str] = {}
+        self._lock = Lock()
+
+    def read(self, photo: Path) -> codec.Picture:
+        """Return a photo upright and without transparency: what shows through is white.
+
+        Raises:
+            RequestError: if it cannot be read or has too many pixels.
+        """
+        try:
+            picture = codec.decode(photo.read_bytes(), self._max_pixels)
+        except RequestError as error:
+            raise RequestError(_without_api_words(str(error))) from error
+        except OSError as error:
+            raise RequestError("the photo is not here any more: choose it again") from error
+        return replace(picture, pixels=_flatten(picture), text=False, format="PNG")
+
+    def paint(
+        self, photo: Path, name: str, style: str, options: Options, side: int = 0
+    ) -> Painting:
+        """Style a photo called `name`, first made to fit `side` if that is given."""
+        picture = self.read(photo)
+        pixels = _within(picture.pixels, side) if side else picture.pixels
+        start = time.monotonic()
+        styled = self._remote.stylise(pixels, style, options)
+        seconds = time.monotonic() - start
+        folder = self._new_folder()
+        file = folder / result_name(name, style)
+        file.write_bytes(_png(picture, styled))
+        before, after = folder / "before.png", file
+        shown = replace(picture, exif=b"")
+        before.write_bytes(_png(shown, _within(pixels, VIEW_SIDE_PX)))
+        if max(styled.shape) > VIEW_SIDE_PX:
+            after = folder / "after.png"
+            after.write_bytes(_png(shown, _within(styled, VIEW_SIDE_PX)))
+        height, width = styled.shape[:2]
+        facts = f"{style} · {width} × {height} pixels · {seconds:.1f} s"  # noqa: RUF001
+        return Painting(file, before, after, facts + (" · on white" if picture.alpha is not None else ""))
+
+    def paint_tile(self, photo: Path, name: str, style: str, options: Options) -> Painting:
+        """Style a photo at the size of a tile of the contact sheet."""
+        return self.paint(photo, name, style, options, TILE_SIDE_PX)
+
+    def paint_frame(self, frame: bytes, style: str, options: Options) -> Image:
+        """Style one picture of a webcam."""
+        return self._remote.stylise(codec.decode(frame, self._max_pixels).pixels, style, options)
+
+    def styles(self) -> list[Style]:
+        """List what the server serves now."""
+        return self._remote.styles()
+
+    def thumbnails(self, example: Path) -> list[str]:
+        """Return a small painting of `example` for each style, as data URLs; empty where it fails."""
+        styles = self.styles()
+        with self._lock:  # visitors who come at once wait for the first one's
+            return [self._thumbnail(style, example) for style in styles]
+
+    def pack(self, paintings: Sequence[Painting], style: str) -> Path:
+        """Return a ZIP file with the paintings, each under a name of its own."""
+        file = self._new_folder() / f"{style}.zip"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:  # PNG is compressed
+            names = unique_names([painting.file.name for painting in paintings])
+            for painting, name in zip(paintings, names, strict=True):
+                archive.write(painting.file, name)
+        return file
+
+    def _thumbnail(self, style: Style, example: Path) -> str:
+        key = f"{style.name} {json.dumps(style.details, sort_keys=True)}"
+        if key not in self._thumbnails:
+            try:
+                small = _within(self.read(example).pixels, THUMBNAIL_SIDE_PX)
+                painted = self._remote.stylise(small, style.name)
+            except StyleServeError:
+                return ""
+            self._thumbnails[key] = _data_url(painted)
+        return self._thumbnails[key]
+
+    def _new_folder(self) -> Path:
+        folder = self._folder / secrets.token_hex(16)
+        folder.mkdir(parents=True)
+        return folder
+
+
+def at_once(tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[dict[int, T], dict[int, str]]]:
+    """Run tasks side by side; as each ends, yield all results and all errors, by task number.
+
+    Both come in the order of the tasks; an error is told as a sentence.
+    """
+    done: dict[int, T] = {}
+    failed: dict[int, str] = {}
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        numbers = {pool.submit(task): number for number, task in enumerate(tasks)}
+        for future in as_completed(numbers):
+            try:
+                done[numbers[future]] = future.result()
+            except StyleServeError as error:
+                failed[numbers[future]] = sentence(error)
+            yield dict(sorted(done.items())), dict(sorted(failed.items()))
+    finally:  # the visitor may have left
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def report(total: int, done: int, failed: Mapping[str, str]) -> str:
+    """Tell how far it is, and what failed, in Markdown."""
+    head = f"**{done} of {total}** done"
+    lines = [f"- **{_plain(name)}**: {_plain(why)}" for name, why in failed.items()]
+    return "\n".join([head + (f", {len(lines)} failed:\n" if lines else ""), *lines])
+
+
+def result_name(photo: str, style: str) -> str:
+    """Name a result: holiday.jpg in dots becomes holiday-dots.png."""
+    stem = re.sub(r"[^\w. -]+", "_", Path(photo).stem).strip(". ") or "photo"
+    return f"{stem[:100]}-{style}.png"
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Number the names that come again: a.png, a.png becomes a.png, a (2).png."""
+    free: list[str] = []
+    for name in names:
+        path, count, wanted = Path(name), 1, name
+        while wanted in free:
+            count += 1
+            wanted = f"{path.stem} ({count}){path.suffix}"
+        free.append(wanted)
+    return free
+
+
+def sentence(error: StyleServeError) -> str:
+    """Write an error as one sentence for people."""
+    text = str(error).strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def sweep(folders: Sequence[Path], age_s: float) -> None:
+    """Delete the files below `folders` that lie there for `age_s`, and the folders left empty."""
+    limit = time.time() - age_s
+    for folder in folders:
+        for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before itself
+            try:
+                if path.lstat().st_ctime >= limit:
+                    continue
+                path.rmdir() if path.is_dir() else path.unlink()
+            except OSError:  # in use, or gone already
+                continue
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", text)
+
+
+def _without_api_words(text: str) -> str:
+    text = text.replace(" in 'encoded'", "").replace("'encoded' holds", "the file holds")
+    return text.replace(", or its base64 text", "").replace("send ", "choose ")
+
+
+def _flatten(picture: codec.Picture) -> Image:
+    if picture.alpha is None:
+        return picture.pixels
+    alpha = picture.alpha[:, :, None].astype(np.uint16)
+    mixed = picture.pixels * alpha + 255 * (255 - alpha)
+    return ((mixed + 127) // 255).astype(np.uint8)
+
+
+def _within(pixels: Image, side: int) -> Image:
+    height, width = pixels.shape[:2]
+    scale = side / max(height, width)
+    if scale >= 1:
+        return pixels
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _png(picture: codec.Picture, pixels: Image) -> bytes:
+    return codec.encode(replace(picture, alpha=None), pixels)
+
+
+def _data_url(pixels: Image) -> str:
+    jpeg = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1].tobytes()
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
