@@ -10,7 +10,6 @@ import html
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +32,10 @@ EXAMPLES = sorted((HERE / "docs" / "examples").glob("*.jpg"))
 FORMATS = [f".{name}" for name in "png jpg jpeg webp gif bmp tif tiff avif heic heif".split()]
 MAX_UPLOAD = "200mb"
 WORKING_SIZES = [("Automatic", 0), *((f"{side} pixels", side) for side in (256, 512, 768, 1024))]
-LIVE_SIDE_PX, LIVE_EVERY_S, LIVE_S = 384, 0.1, 300
+LIVE_EVERY_S, LIVE_S = 0.1, 300
 RETRY_S = 3  # while there is no server
 QUEUE = {"concurrency_id": "pictures", "preprocess": False}  # the studio reads the files itself
 HIDDEN = {"api_visibility": "private"}
-SHOWN = {"buttons": ["fullscreen"], "height": 340}
 GALLERY = {"object_fit": "contain", "format": "png", "buttons": ["download", "fullscreen"]}
 TITLE = "styleserve"
 HEADER = "<h1>styleserve</h1><p>Give a photo the look of a painting.</p>"
@@ -117,6 +115,7 @@ def theme() -> gr.themes.Base:
         primary_hue="teal", secondary_hue="teal", neutral_hue="stone", radius_size="lg",
         font=fonts, font_mono=("ui-monospace", "Consolas", "monospace"),
     )
+    look.color_accent_dark = "*primary_400"
     return look.set(
         body_background_fill="#faf8f4",
         body_background_fill_dark="*neutral_950",
@@ -128,6 +127,9 @@ def theme() -> gr.themes.Base:
         button_primary_background_fill_dark="*primary_700",
         button_primary_background_fill_hover_dark="*primary_600",
         button_primary_text_color="white",
+        color_accent="*primary_700",
+        checkbox_background_color_selected="*primary_700",
+        checkbox_border_color_selected="*primary_700",
         body_text_color_subdued="*neutral_600",
         body_text_color_subdued_dark="*neutral_400",
         block_info_text_color="*neutral_600",
@@ -229,13 +231,12 @@ class Page:
                 archive = self._studio.pack([*done.values()], options[0])
                 yield gr.skip(), gr.DownloadButton(value=str(archive), interactive=True), gr.skip()
 
-    def paint_frame(self, frame: Any, *how: Any) -> Any:  # noqa: ANN401
+    def paint_frame(self, frame: Any, *how: Any) -> str:  # noqa: ANN401
         """Paint one picture of a webcam."""
         with told():
-            style, options = self._how(*how)
-            side = min(options.max_side or LIVE_SIDE_PX, LIVE_SIDE_PX)
-            options = replace(options, max_side=side)
-            return self._studio.paint_frame(bytes_of(frame), style, options)
+            url = str((frame or {}).get("url") or "")
+            data = url.encode() if url.startswith("data:") else self._studio.take(file_of(frame)[0])
+            return f'<img alt="The camera\'s picture, painted" src="{self._studio.paint_frame(data, *self._how(*how))}">'
 
     def _how(self, style: str | None, *options: Any) -> tuple[str, Options]:  # noqa: ANN401
         strength, keep_color, max_side = options
@@ -247,7 +248,7 @@ def build(page: Page) -> gr.Blocks:
     """Lay out the widgets."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(60, 3600)) as blocks:
         gr.HTML(HEADER, elem_id="header")
-        notice, pictures, timer = gr.HTML(elem_id="notice"), gr.HTML(), gr.Timer(RETRY_S, active=False)
+        notice, pictures, timer = gr.HTML(elem_id="notice"), gr.HTML(elem_id="pictures"), gr.Timer(RETRY_S, active=False)
         with gr.Row(elem_id="desk"):
             with gr.Column(scale=1, min_width=260, elem_id="side"):
                 styles, options = choices()
@@ -284,7 +285,9 @@ def one_photo(page: Page, how: list[Any]) -> None:
             with gr.Column(min_width=280):
                 photo = photo_in()
             with gr.Column(min_width=280):
-                slider = gr.ImageSlider(label="Before and after", elem_id="result", **SHOWN)
+                slider = gr.ImageSlider(
+                    label="Before and after", elem_id="result", max_height=460, buttons=["fullscreen"]
+                )
                 facts = gr.Markdown(elem_id="facts")
                 with gr.Row():
                     go = gr.Button("Paint", variant="primary", elem_id="paint")
@@ -340,9 +343,10 @@ def webcam(page: Page, how: list[Any]) -> None:
     with gr.Tab("Webcam", id="webcam"):
         with gr.Row():
             camera = gr.Image(
-                label="Camera", sources=["webcam"], streaming=True, type="filepath", **SHOWN
+                label="Camera", sources=["webcam"], streaming=True, type="filepath", height=400,
+                buttons=[],
             )
-            live = gr.Image(label="Live", streaming=True, format="jpeg", elem_id="live", **SHOWN)
+            live = gr.HTML(label="Live", show_label=True, container=True, elem_id="live")
         camera.stream(
             page.paint_frame, [camera, *how], live, show_progress="hidden", time_limit=LIVE_S,
             stream_every=LIVE_EVERY_S, concurrency_id="webcam", preprocess=False, **HIDDEN,
@@ -353,7 +357,7 @@ def photo_in() -> gr.Image:
     """Lay out a place for a photo, with examples below."""
     photo = gr.Image(
         label="Photo", type="filepath", image_mode=None, elem_classes="photo",
-        sources=["upload", "clipboard", "webcam"], height=340, buttons=[],
+        sources=["upload", "clipboard", "webcam"], height=400, buttons=[],
     )
     if EXAMPLES:
         gr.set_static_paths([EXAMPLES[0].parent])
@@ -384,12 +388,6 @@ def file_of(value: Any) -> tuple[Path, str]:  # noqa: ANN401
         raise RequestError(NO_PHOTO)
     path = Path(value["path"])
     return path, value.get("orig_name") or path.name
-
-
-def bytes_of(frame: Any) -> bytes:  # noqa: ANN401
-    """Return the picture file of a webcam picture, sent as a file or a data URL."""
-    url = str((frame or {}).get("url") or "")
-    return url.encode() if url.startswith("data:") else file_of(frame)[0].read_bytes()
 
 
 if __name__ == "__main__":

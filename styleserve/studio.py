@@ -26,7 +26,10 @@ from styleserve.remote import Options, Remote, Style
 
 VIEW_SIDE_PX = 1600  # what a browser shows; files to download have every pixel
 TILE_SIDE_PX = 800
+FRAME_SIDE_PX = 384  # of a webcam, where speed counts
 THUMBNAIL_SIDE_PX = 144
+THUMBNAIL_PAINTED_PX = 384  # strokes have a width of their own: painted small, they hide the photo
+FORMATS = "a PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or HEIC file"
 AT_ONCE = 4  # requests of one visitor; the server itself runs one or two models at a time
 
 T = TypeVar("T")
@@ -62,7 +65,7 @@ class Studio:
         try:
             picture = codec.decode(photo.read_bytes(), self._max_pixels)
         except RequestError as error:
-            raise RequestError(_without_api_words(str(error))) from error
+            raise RequestError(_for_people(str(error))) from error
         except OSError as error:
             raise RequestError("the photo is not here any more: choose it again") from error
         return replace(picture, pixels=_flatten(picture), text=False, format="PNG")
@@ -93,9 +96,17 @@ class Studio:
         """Style a photo at the size of a tile of the contact sheet."""
         return self.paint(photo, name, style, options, TILE_SIDE_PX)
 
-    def paint_frame(self, frame: bytes, style: str, options: Options) -> Image:
-        """Style one picture of a webcam."""
-        return self._remote.stylise(codec.decode(frame, self._max_pixels).pixels, style, options)
+    def paint_frame(self, frame: bytes, style: str, options: Options) -> str:
+        """Style one picture of a webcam; returns a data URL."""
+        pixels = _within(codec.decode(frame, self._max_pixels).pixels, FRAME_SIDE_PX)
+        return _data_url(self._remote.stylise(pixels, style, options))
+
+    def take(self, file: Path) -> bytes:
+        """Read an uploaded file and delete it."""
+        data = file.read_bytes()
+        if file.is_relative_to(self._folder):
+            file.unlink()
+        return data
 
     def styles(self) -> list[Style]:
         """List what the server serves now."""
@@ -120,11 +131,11 @@ class Studio:
         key = f"{style.name} {json.dumps(style.details, sort_keys=True)}"
         if key not in self._thumbnails:
             try:
-                small = _within(self.read(example).pixels, THUMBNAIL_SIDE_PX)
+                small = _within(self.read(example).pixels, THUMBNAIL_PAINTED_PX)
                 painted = self._remote.stylise(small, style.name)
             except StyleServeError:
                 return ""
-            self._thumbnails[key] = _data_url(painted)
+            self._thumbnails[key] = _data_url(_within(painted, THUMBNAIL_SIDE_PX))
         return self._thumbnails[key]
 
     def _new_folder(self) -> Path:
@@ -201,9 +212,11 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", text)
 
 
-def _without_api_words(text: str) -> str:
-    text = text.replace(" in 'encoded'", "").replace("'encoded' holds", "the file holds")
-    return text.replace(", or its base64 text", "").replace("send ", "choose ")
+def _for_people(problem: str) -> str:
+    """Say what the codec says of a request in the words of somebody who chose a file."""
+    if problem.startswith("'encoded'"):
+        return f"this file is no picture that can be read: choose {FORMATS}"
+    return problem.replace(" in 'encoded'", "").replace(": send ", ": choose ", 1)
 
 
 def _flatten(picture: codec.Picture) -> Image:
