@@ -6,7 +6,8 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -14,7 +15,6 @@ from fastapi import FastAPI
 
 from styleserve.errors import ConfigError
 from styleserve.remote import Remote
-from styleserve.studio import sweep
 
 GRACE_S = 3  # for answers under way when the page ends
 HEALTH_TIMEOUT_S = 2.0
@@ -59,6 +59,19 @@ def temporary_folder() -> Iterator[Path]:
         stop.set()
         tempfile.tempdir = None
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(folders: Sequence[Path], age_s: float) -> None:
+    """Delete the files below `folders` that lie there for `age_s`, and the folders left empty."""
+    limit = time.time() - age_s
+    for folder in folders:
+        for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before itself
+            try:
+                if path.lstat().st_ctime >= limit:
+                    continue
+                path.rmdir() if path.is_dir() else path.unlink()
+            except OSError:  # in use, or gone already
+                continue
 
 
 def application(url: str) -> FastAPI:

@@ -127,7 +127,7 @@ def load_client() -> ClientSettings:
         ConfigError: with one line for each setting that is out of range.
     """
     try:
-        settings = ClientSettings()
+        settings = ClientSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
     except ValidationError as error:
         raise ConfigError(*(_problem(item) for item in error.errors())) from error
     if bool(settings.client_user) != bool(settings.client_password.get_secret_value()):

@@ -1,6 +1,6 @@
 """Photo files in, painted PNG files out: what the page does, without its widgets.
 
-    file -> decode (codec) -> flat on white -> server (remote) -> Painting: PNG files, a line of facts
+file -> decode (codec) -> flat on white -> server (remote) -> Painting: PNG files, a line of facts
 """
 
 import base64
@@ -9,17 +9,16 @@ import re
 import secrets
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
 
 import cv2
 import numpy as np
 
 from styleserve import codec
+from styleserve.batch import unique_names
 from styleserve.errors import RequestError, StyleServeError
 from styleserve.image import Image
 from styleserve.remote import Options, Remote, Style
@@ -30,9 +29,6 @@ FRAME_SIDE_PX = 384  # of a webcam, where speed counts
 THUMBNAIL_SIDE_PX = 144
 THUMBNAIL_PAINTED_PX = 384  # strokes have a width of their own: painted small, they hide the photo
 FORMATS = "a PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or HEIC file"
-AT_ONCE = 4  # requests of one visitor; the server itself runs one or two models at a time
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Painting:
 
 
 class Studio:
-    """Paints photo files through a server, into files below `folder`. Safe to share between threads."""
+    """Paints photo files, through a server, into files below `folder`. Safe to share."""
 
     def __init__(self, remote: Remote, folder: Path, max_pixels: int) -> None:
         """Refuse photos of more than `max_pixels`."""
@@ -90,7 +86,9 @@ class Studio:
             after.write_bytes(_png(shown, _within(styled, VIEW_SIDE_PX)))
         height, width = styled.shape[:2]
         facts = f"{style} · {width} × {height} pixels · {seconds:.1f} s"  # noqa: RUF001
-        return Painting(file, before, after, facts + (" · on white" if picture.alpha is not None else ""))
+        return Painting(
+            file, before, after, facts + (" · on white" if picture.alpha is not None else "")
+        )
 
     def paint_tile(self, photo: Path, name: str, style: str, options: Options) -> Painting:
         """Style a photo at the size of a tile of the contact sheet."""
@@ -113,7 +111,7 @@ class Studio:
         return self._remote.styles()
 
     def thumbnails(self, example: Path) -> list[str]:
-        """Return a small painting of `example` for each style, as data URLs; empty where it fails."""
+        """Return a small painting of `example` for each style, a data URL; empty if it fails."""
         styles = self.styles()
         with self._lock:  # visitors who come at once wait for the first one's
             return [self._thumbnail(style, example) for style in styles]
@@ -144,72 +142,10 @@ class Studio:
         return folder
 
 
-def at_once(tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[dict[int, T], dict[int, str]]]:
-    """Run tasks side by side; as each ends, yield all results and all errors, by task number.
-
-    Both come in the order of the tasks; an error is told as a sentence.
-    """
-    done: dict[int, T] = {}
-    failed: dict[int, str] = {}
-    pool = ThreadPoolExecutor(AT_ONCE)
-    try:
-        numbers = {pool.submit(task): number for number, task in enumerate(tasks)}
-        for future in as_completed(numbers):
-            try:
-                done[numbers[future]] = future.result()
-            except StyleServeError as error:
-                failed[numbers[future]] = sentence(error)
-            yield dict(sorted(done.items())), dict(sorted(failed.items()))
-    finally:  # the visitor may have left
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def report(total: int, done: int, failed: Mapping[str, str]) -> str:
-    """Tell how far it is, and what failed, in Markdown."""
-    head = f"**{done} of {total}** done"
-    lines = [f"- **{_plain(name)}**: {_plain(why)}" for name, why in failed.items()]
-    return "\n".join([head + (f", {len(lines)} failed:\n" if lines else ""), *lines])
-
-
 def result_name(photo: str, style: str) -> str:
     """Name a result: holiday.jpg in dots becomes holiday-dots.png."""
     stem = re.sub(r"[^\w. -]+", "_", Path(photo).stem).strip(". ") or "photo"
     return f"{stem[:100]}-{style}.png"
-
-
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Number the names that come again: a.png, a.png becomes a.png, a (2).png."""
-    free: list[str] = []
-    for name in names:
-        path, count, wanted = Path(name), 1, name
-        while wanted in free:
-            count += 1
-            wanted = f"{path.stem} ({count}){path.suffix}"
-        free.append(wanted)
-    return free
-
-
-def sentence(error: StyleServeError) -> str:
-    """Write an error as one sentence for people."""
-    text = str(error).strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def sweep(folders: Sequence[Path], age_s: float) -> None:
-    """Delete the files below `folders` that lie there for `age_s`, and the folders left empty."""
-    limit = time.time() - age_s
-    for folder in folders:
-        for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before itself
-            try:
-                if path.lstat().st_ctime >= limit:
-                    continue
-                path.rmdir() if path.is_dir() else path.unlink()
-            except OSError:  # in use, or gone already
-                continue
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", text)
 
 
 def _for_people(problem: str) -> str:
