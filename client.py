@@ -32,6 +32,7 @@ SUFFIXES = (".png .jpg .jpeg .webp .gif .bmp .tif .tiff .avif .heic .heif").spli
 MAX_UPLOAD = "200mb"
 WORKING_SIZES = [("Automatic", 0), *((f"{side} pixels", side) for side in (256, 512, 768, 1024))]
 LIVE_EVERY_S, LIVE_S = 0.1, 300
+CAMERA = {"width": 640, "height": 480}  # more is only thrown away
 RETRY_S = 3  # while there is no server
 KEPT_S, SWEEP_S = 3600, 60
 HEADER = "<h1>styleserve</h1><p>Give a photo the look of a painting.</p>"
@@ -91,6 +92,7 @@ def serve(settings: ClientSettings) -> None:
 def mount(app: FastAPI, blocks: gr.Blocks, settings: ClientSettings) -> None:
     """Show `blocks` at the root of `app`, with nothing that needs the internet."""
     password = settings.client_password.get_secret_value()
+    css = (LOOK / "page.css").read_text()  # as css_paths, what is not in the main column is lost
     blocks.queue(
         max_size=settings.client_queue_size, default_concurrency_limit=settings.client_concurrency
     )
@@ -108,7 +110,7 @@ def mount(app: FastAPI, blocks: gr.Blocks, settings: ClientSettings) -> None:
         footer_links=["api", "settings"],
         favicon_path=str(HERE / "docs" / "favicon.png"),
         theme=theme(),
-        css_paths=LOOK / "page.css",
+        head=f"<style>{css}</style>",
         js=(LOOK / "page.js").read_text(),
     )
 
@@ -321,10 +323,14 @@ def webcam(page: Page, how: list[Any]) -> None:
             type="filepath",
             sources=["webcam"],
             streaming=True,
+            webcam_options=gr.WebcamOptions(constraints={"video": CAMERA}),
             height=400,
+            min_width=280,
             buttons=[],
         )
-        live = gr.HTML(label="Painted", show_label=True, container=True, elem_id="live")
+        live = gr.HTML(
+            label="Painted", show_label=True, container=True, min_width=280, elem_id="live"
+        )
 
     def paint(frame: Any, *how: Any) -> str:  # noqa: ANN401
         with told():

@@ -42,14 +42,14 @@ def report(total: int, done: int, failed: Mapping[str, str]) -> str:
 
 def unique_names(names: Sequence[str]) -> list[str]:
     """Number the names that come again: a.png, a.png becomes a.png, a (2).png."""
-    free: list[str] = []
+    taken: dict[str, str] = {}  # by what a case-blind file system sees
     for name in names:
-        path, count, wanted = Path(name), 1, name
-        while wanted in free:
+        path, count, free = Path(name), 1, name
+        while free.lower() in taken:
             count += 1
-            wanted = f"{path.stem} ({count}){path.suffix}"
-        free.append(wanted)
-    return free
+            free = f"{path.stem} ({count}){path.suffix}"
+        taken[free.lower()] = free
+    return list(taken.values())
 
 
 def _plain(text: str) -> str:

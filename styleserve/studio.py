@@ -59,12 +59,10 @@ class Studio:
             RequestError: if it cannot be read or has too many pixels.
         """
         try:
-            picture = codec.decode(photo.read_bytes(), self._max_pixels)
-        except RequestError as error:
-            raise RequestError(_for_people(str(error))) from error
+            data = photo.read_bytes()
         except OSError as error:
             raise RequestError("the photo is not here any more: choose it again") from error
-        return replace(picture, pixels=_flatten(picture), text=False, format="PNG")
+        return self._decode(data)
 
     def paint(
         self, photo: Path, name: str, style: str, options: Options, side: int = 0
@@ -96,7 +94,7 @@ class Studio:
 
     def paint_frame(self, frame: bytes, style: str, options: Options) -> str:
         """Style one picture of a webcam; returns a data URL."""
-        pixels = _within(codec.decode(frame, self._max_pixels).pixels, FRAME_SIDE_PX)
+        pixels = _within(self._decode(frame).pixels, FRAME_SIDE_PX)
         return _data_url(self._remote.stylise(pixels, style, options))
 
     def take(self, file: Path) -> bytes:
@@ -124,6 +122,13 @@ class Studio:
             for painting, name in zip(paintings, names, strict=True):
                 archive.write(painting.file, name)
         return file
+
+    def _decode(self, data: bytes) -> codec.Picture:
+        try:
+            picture = codec.decode(data, self._max_pixels)
+        except RequestError as error:
+            raise RequestError(_for_people(str(error))) from error
+        return replace(picture, pixels=_flatten(picture), text=False, format="PNG")
 
     def _thumbnail(self, style: Style, example: Path) -> str:
         key = f"{style.name} {json.dumps(style.details, sort_keys=True)}"
