@@ -34,7 +34,6 @@ WORKING_SIZES = [("Automatic", 0), *((f"{side} pixels", side) for side in (256, 
 LIVE_EVERY_S, LIVE_S = 0.1, 300
 CAMERA = {"width": 640, "height": 480}  # more is only thrown away
 RETRY_S = 3  # while there is no server
-KEPT_S, SWEEP_S = 3600, 60
 HEADER = "<h1>styleserve</h1><p>Give a photo the look of a painting.</p>"
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
@@ -159,10 +158,11 @@ def told() -> Iterator[None]:
 
 def build(page: Page) -> gr.Blocks:
     """Lay out the page."""
+    from styleserve.hosting import KEPT_S, SWEEP_S
+
+    kept = (SWEEP_S, KEPT_S)  # hosting deletes the files too; this makes Gradio forget them
     blocks: gr.Blocks
-    with gr.Blocks(
-        title="styleserve", analytics_enabled=False, delete_cache=(SWEEP_S, KEPT_S)
-    ) as blocks:
+    with gr.Blocks(title="styleserve", analytics_enabled=False, delete_cache=kept) as blocks:
         gr.HTML(HEADER, elem_id="header")
         notice, pictures = gr.HTML(elem_id="notice"), gr.HTML(elem_id="pictures")
         with gr.Row(elem_id="desk"):

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -15,9 +16,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+import uvicorn
 from axe_playwright_python.sync_playwright import Axe
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image as Pillow
@@ -406,21 +411,75 @@ def test_health_and_nothing_written_where_it_runs(page_at: Serving) -> None:
     assert list(page_at.folder.iterdir()) == []
 
 
-def test_behind_a_proxy_with_a_password(
+def test_a_slow_server_is_told(
     server: Running, tmp_path: Path, photo_file: Callable[[Image], Path]
 ) -> None:
-    settings = {
-        "client_user": "ann",
-        "client_password": "secret",
-        "client_root_path": "/styles",
-    }
-    serving = Serving(server.http, tmp_path / "cwd", **settings).wait_ready()
+    serving = Serving(server.http, tmp_path / "cwd", client_timeout=0.001).wait_ready()
     try:
-        assert serving.get("/config")[0] == 401
-        assert serving.get("/health")[0] == 200
-        assert b'"root":"http://127.0.0.1' in serving.get("/")[1]
-        assert b"/styles" in serving.get("/")[1]
-        assert b"secret" not in serving.log_file.read_bytes()
-        assert serving.stop() == 0
+        photo = handle_file(photo_file(noise(900, 900)))
+        with pytest.raises(AppError, match=r"No answer from .* within 0 s"):
+            caller(serving).predict(photo=photo, style="invert", api_name="/stylise")
     finally:
         serving.end()
+
+
+def proxied(port: int, prefix: str) -> FastAPI:
+    """A reverse proxy that shows the page below `prefix`, as nginx would."""
+    app, client = FastAPI(), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S)
+
+    @app.api_route(prefix + "/{path:path}", methods=["GET", "POST"])
+    async def forward(path: str, request: Request) -> StreamingResponse:
+        headers = {**request.headers, "x-forwarded-host": request.headers["host"]}
+        sent = client.build_request(
+            request.method,
+            f"/{path}",
+            params=request.query_params,
+            headers=headers,
+            content=await request.body(),
+        )
+        answer = await client.send(sent, stream=True)
+        return StreamingResponse(
+            answer.aiter_raw(), answer.status_code, answer.headers, background=None
+        )
+
+    return app
+
+
+@pytest.fixture
+def proxy_port(server: Running, tmp_path: Path) -> Iterator[tuple[int, Serving]]:
+    settings = {"client_user": "ann", "client_password": "secret", "client_root_path": "/styles"}
+    serving = Serving(server.http, tmp_path / "cwd", **settings).wait_ready()
+    port = free_ports(1)[0]
+    config = uvicorn.Config(proxied(serving.port, "/styles"), port=port, log_level="error")
+    proxy = uvicorn.Server(config)
+    thread = threading.Thread(target=proxy.run, daemon=True)
+    thread.start()
+    try:
+        yield port, serving
+    finally:
+        proxy.should_exit = proxy.force_exit = True
+        thread.join(WAIT_S)
+        serving.end()
+
+
+def test_below_a_path_of_a_proxy_and_with_a_password(
+    context: BrowserContext, proxy_port: tuple[int, Serving]
+) -> None:
+    port, serving = proxy_port
+    assert serving.get("/config")[0] == 401
+    assert serving.get("/health")[0] == 200
+
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{port}/styles/")
+    page.get_by_label("username").fill("ann")
+    page.get_by_label("password").fill("secret")
+    page.get_by_role("button", name="Login").click()
+    page.get_by_label("invert", exact=True).check(force=True)
+    choose(page, "a.png", png(noise(20, 30)))
+    expect(page.locator("#facts")).to_contain_text("invert")
+    name, file = downloaded(page, "Download PNG")
+    assert (name, pixels(file).shape) == ("a-invert.png", (20, 30, 3))
+
+    assert b"secret" not in serving.log_file.read_bytes()
+    page.close()
+    assert serving.stop() == 0
