@@ -212,11 +212,10 @@ def keep_fresh(
             return page.style_sheet()
         return ""
 
+    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", **PRIVATE}
     for event in (blocks.load, timer.tick):
-        seen = event(
-            refresh, styles, [styles, notice, timer], preprocess=False, queue=False, **PRIVATE
-        )
-        seen.then(style_sheet, None, pictures, queue=False, show_progress="hidden", **PRIVATE)
+        seen = event(refresh, styles, [styles, notice, timer], preprocess=False, **quiet)
+        seen.then(style_sheet, None, pictures, **quiet)
 
 
 def photo_in() -> gr.Image:

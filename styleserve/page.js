@@ -1,4 +1,4 @@
-// What Gradio's widgets lack for people who use a keyboard or a screen reader.
+// What Gradio's widgets lack: names and keys for all people, and a slider that is always right.
 () => {
   const STEP = 0.05;
 
@@ -44,7 +44,16 @@
     }
   };
 
-  const mend = () => { nameExamples(); openSlider(); };
+  // Gradio 6.31 misses the end of a quick load now and then; the slider then shows no "before".
+  const settleSlider = () => {
+    for (const image of document.querySelectorAll(
+      "[data-testid=imageslider-image]:not([data-settled])")) {
+      image.dataset.settled = "";
+      image.decode().catch(() => {}).then(() => image.dispatchEvent(new Event("load")));
+    }
+  };
+
+  const mend = () => { nameExamples(); openSlider(); settleSlider(); };
   new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
   mend();
 }

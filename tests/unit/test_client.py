@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import client
+from styleserve import settings
 from tests.e2e.running import ROOT
 
 
@@ -46,6 +47,19 @@ def test_a_name_without_a_password_is_refused(
         assert client.main([]) == client.REFUSED
 
     assert "belong together" in caplog.text
+
+
+def test_the_environment_sets_what_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STYLESERVE_URL", "https://styles.example/api")
+    monkeypatch.setenv("STYLESERVE_CLIENT_USER", "ann")
+    monkeypatch.setenv("STYLESERVE_CLIENT_PASSWORD", "secret")
+    options = settings.load_client()
+
+    assert options.url == "https://styles.example/api"
+    assert (options.client_host, options.client_port, options.client_root_path) == (
+        *("0.0.0.0", 7860, ""),
+    )
+    assert "secret" not in repr(options)
 
 
 def test_a_taken_port_is_told(
