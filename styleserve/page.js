@@ -45,10 +45,11 @@
   };
 
   // Gradio 6.31 misses the end of a quick load now and then; the slider then shows no "before".
+  const settled = new WeakSet();
   const settleSlider = () => {
-    for (const image of document.querySelectorAll(
-      "[data-testid=imageslider-image]:not([data-settled])")) {
-      image.dataset.settled = "";
+    for (const image of document.querySelectorAll("[data-testid=imageslider-image]")) {
+      if (settled.has(image)) continue;
+      settled.add(image);
       image.decode().catch(() => {}).then(() => image.dispatchEvent(new Event("load")));
     }
   };
