@@ -36,9 +36,28 @@ CAMERA = {"width": 640, "height": 480}  # more is only thrown away
 RETRY_S = 3  # while there is no server
 HEADER = "<h1>styleserve</h1><p>Give a photo the look of a painting.</p>"
 
+COLOURS = {  # of the theme
+    "primary_700": "button_primary_background_fill color_accent "
+    "checkbox_background_color_selected checkbox_border_color_selected",
+    "primary_800": "button_primary_background_fill_hover",
+    "primary_600": "button_primary_background_fill_hover_dark slider_color",
+    "neutral_600": "body_text_color_subdued block_info_text_color block_label_text_color",
+    "neutral_400": "body_text_color_subdued_dark block_info_text_color_dark",
+    "neutral_950": "body_background_fill_dark",
+}
+
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 # Files come as paths, and the styles may be others than those at the start.
 RAW: dict[str, Any] = {"preprocess": False, "concurrency_id": "paint"}
+LIVE: dict[str, Any] = {
+    "type": "filepath",
+    "sources": ["webcam"],
+    "streaming": True,
+    "height": 400,
+    "min_width": 280,
+    "buttons": [],
+}
+FILES: dict[str, Any] = {"file_count": "multiple", "file_types": SUFFIXES, "height": 240}
 GALLERY: dict[str, Any] = {"object_fit": "contain", "buttons": ["download", "fullscreen"]}
 
 
@@ -126,15 +145,6 @@ def theme() -> gr.themes.Base:
         font_mono=("ui-monospace", "Consolas", "monospace"),
     )
     setattr(look, "color_accent_dark", "*primary_400")  # noqa: B010  not known to set()
-    colours = {
-        "primary_700": "button_primary_background_fill color_accent "
-        "checkbox_background_color_selected checkbox_border_color_selected",
-        "primary_800": "button_primary_background_fill_hover",
-        "primary_600": "button_primary_background_fill_hover_dark slider_color",
-        "neutral_600": "body_text_color_subdued block_info_text_color block_label_text_color",
-        "neutral_400": "body_text_color_subdued_dark block_info_text_color_dark",
-        "neutral_950": "body_background_fill_dark",
-    }
     return look.set(
         body_background_fill="#faf8f4",
         block_shadow="0 1px 3px rgb(0 0 0 / 0.06)",
@@ -142,7 +152,7 @@ def theme() -> gr.themes.Base:
         block_title_text_weight="600",
         button_primary_text_color="white",
         button_primary_background_fill_dark="*primary_700",
-        **{name: f"*{colour}" for colour, names in colours.items() for name in names.split()},
+        **{name: f"*{colour}" for colour, names in COLOURS.items() for name in names.split()},
     )
 
 
@@ -235,19 +245,25 @@ def photo_in() -> gr.Image:
     return photo
 
 
+def painting_out() -> tuple[gr.ImageSlider, gr.Markdown, gr.Button, gr.DownloadButton]:
+    """Lay out a place for the painting, with what can be done with it below."""
+    slider = gr.ImageSlider(
+        label="Before and after", max_height=460, buttons=["fullscreen"], elem_id="result"
+    )
+    facts = gr.Markdown(elem_id="facts")
+    with gr.Row():
+        go = gr.Button("Paint", variant="primary", elem_id="paint")
+        save = gr.DownloadButton("Download PNG", interactive=False, elem_id="save")
+    return slider, facts, go, save
+
+
 def one_photo(page: Page, how: list[Any]) -> None:
     """Lay out the tab for one photo: before and after, and the file."""
     with gr.Tab("One photo", id="one"), gr.Row():
         with gr.Column(min_width=280):
             photo = photo_in()
         with gr.Column(min_width=280):
-            slider = gr.ImageSlider(
-                label="Before and after", max_height=460, buttons=["fullscreen"], elem_id="result"
-            )
-            facts = gr.Markdown(elem_id="facts")
-            with gr.Row():
-                go = gr.Button("Paint", variant="primary", elem_id="paint")
-                save = gr.DownloadButton("Download PNG", interactive=False, elem_id="save")
+            slider, facts, go, save = painting_out()
 
     def paint(photo: Any, *how: Any) -> tuple[Any, ...]:  # noqa: ANN401
         with told():
@@ -289,13 +305,7 @@ def many_photos(page: Page, how: list[Any]) -> None:
     """Lay out the tab for many photos."""
     with gr.Tab("Many photos", id="many"), gr.Row():
         with gr.Column(scale=2, min_width=260):
-            photos = gr.File(
-                label="Photos",
-                file_count="multiple",
-                file_types=SUFFIXES,
-                height=240,
-                elem_id="photos",
-            )
+            photos = gr.File(label="Photos", elem_id="photos", **FILES)
             go = gr.Button("Paint all", variant="primary", elem_id="paint-many")
             save = gr.DownloadButton("Download ZIP", interactive=False, elem_id="save-zip")
             note = gr.Markdown(elem_id="many-note")
@@ -317,16 +327,8 @@ def many_photos(page: Page, how: list[Any]) -> None:
 def webcam(page: Page, how: list[Any]) -> None:
     """Lay out the tab that paints what a webcam sees; a slow server gets fewer pictures."""
     with gr.Tab("Webcam", id="webcam"), gr.Row():
-        camera = gr.Image(
-            label="Camera",
-            type="filepath",
-            sources=["webcam"],
-            streaming=True,
-            webcam_options=gr.WebcamOptions(constraints={"video": CAMERA}),
-            height=400,
-            min_width=280,
-            buttons=[],
-        )
+        options = gr.WebcamOptions(constraints={"video": CAMERA})
+        camera = gr.Image(label="Camera", webcam_options=options, **LIVE)
         live = gr.HTML(
             label="Painted", show_label=True, container=True, min_width=280, elem_id="live"
         )
