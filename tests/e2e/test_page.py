@@ -62,12 +62,14 @@ class Serving:
         }
         proxies = {name: NOWHERE for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy")}
         names = {f"STYLESERVE_{key.upper()}": str(value) for key, value in (own | settings).items()}
-        folder.mkdir()
+        temporary = folder.with_suffix(".tmp")
+        for path in (folder, temporary):
+            path.mkdir()
         with self.log_file.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(ROOT / "client.py")],
                 cwd=folder,
-                env=os.environ | proxies | names | {"no_proxy": ""},
+                env=os.environ | proxies | names | {"no_proxy": "", "TMPDIR": str(temporary)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
