@@ -17,6 +17,12 @@ class StyleServeError(Exception):
         self.problems = tuple(" ".join(problem.split()) for problem in problems)
         super().__init__("; ".join(self.problems))
 
+    @property
+    def sentence(self) -> str:
+        """The problems as one sentence for people."""
+        text = str(self)
+        return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
 
 class ConfigError(StyleServeError):
     """A setting, or the machine, does not allow to start."""

@@ -86,6 +86,18 @@ class ClientSettings(BaseSettings):
     """Port of the page."""
     client_timeout: float = Field(300, gt=0)
     """Seconds to wait for an answer of the server."""
+    client_concurrency: int = Field(8, ge=1, le=1024)
+    """Visitors of the page who are served at once; others see their place in the queue."""
+    client_queue_size: int = Field(64, ge=1, le=10_000)
+    """Visitors of the page who may wait; further ones are told to come later."""
+    client_root_path: str = ""
+    """Path under which a reverse proxy shows the page, such as /styles."""
+    client_user: str = ""
+    """Name to log in on the page with; empty lets everybody in."""
+    client_password: SecretStr = SecretStr("")
+    """Password to log in on the page with."""
+    max_pixels: int = Field(50_000_000, ge=1, le=1_000_000_000)
+    """Largest picture accepted, in pixels."""
 
 
 def load(argv: Sequence[str]) -> ServerSettings:
@@ -115,6 +127,23 @@ def load(argv: Sequence[str]) -> ServerSettings:
         )
     if problems:
         raise ConfigError(*problems)
+    return settings
+
+
+def load_client() -> ClientSettings:
+    """Read the settings of the page and the command line from the environment.
+
+    Raises:
+        ConfigError: with one line for each setting that is out of range.
+    """
+    try:
+        settings = ClientSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
+    except ValidationError as error:
+        raise ConfigError(*(_problem(item) for item in error.errors())) from error
+    if bool(settings.client_user) != bool(settings.client_password.get_secret_value()):
+        raise ConfigError(
+            f"{PREFIX}CLIENT_USER and {PREFIX}CLIENT_PASSWORD belong together: set both or none"
+        )
     return settings
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from styleserve.catalog import served_name
-from styleserve.settings import PREFIX, ServerSettings
+from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from tests.e2e.running import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -26,7 +26,8 @@ def test_every_setting_is_told_with_its_default_and_meaning() -> None:
 
 def test_only_real_settings_are_named() -> None:
     named = set(re.findall(rf"{PREFIX}(\w+)", README))
-    assert {name.lower() for name in named} <= set(ServerSettings.model_fields)
+    real = set(ServerSettings.model_fields) | set(ClientSettings.model_fields)
+    assert {name.lower() for name in named} <= real
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`?make (\w+)", README))))

@@ -1,0 +1,487 @@
+"""The real page in a browser, with the real server behind it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+from PIL import Image as Pillow
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from styleserve.image import Image
+from tests import tiny_models as tiny
+from tests.e2e.conftest import Launch
+from tests.e2e.running import ROOT, START_S, Running, free_ports
+from tests.pictures import noise
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+WAIT_S = 30.0
+MAX_PIXELS = 1_000_000
+# No sandbox: containers run tests as root. The camera is a moving test picture.
+FLAGS = [
+    "--no-sandbox",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+]
+NOWHERE = "http://127.0.0.1:9"  # as a proxy: nothing answers there
+TABS = ("One photo", "All styles", "Many photos", "Webcam")
+
+
+class Serving:
+    """client.py as a subprocess, in a folder of its own."""
+
+    def __init__(self, server_port: int, folder: Path, **settings: object) -> None:
+        self.port = free_ports(1)[0]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.folder, self.log_file = folder, folder.with_suffix(".log")
+        own: dict[str, object] = {
+            "url": f"http://127.0.0.1:{server_port}",
+            "client_host": "127.0.0.1",
+            "client_port": self.port,
+            "max_pixels": MAX_PIXELS,
+        }
+        proxies = {name: NOWHERE for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy")}
+        names = {f"STYLESERVE_{key.upper()}": str(value) for key, value in (own | settings).items()}
+        temporary = folder.with_suffix(".tmp")
+        for path in (folder, temporary):
+            path.mkdir()
+        with self.log_file.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ROOT / "client.py")],
+                cwd=folder,
+                env=os.environ | proxies | names | {"no_proxy": "", "TMPDIR": str(temporary)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_ready(self) -> "Serving":
+        deadline = time.monotonic() + WAIT_S
+        while not self.is_alive():
+            assert self.process.poll() is None, f"the page ended:\n{self.log_file.read_text()}"
+            assert time.monotonic() < deadline, f"no page:\n{self.log_file.read_text()}"
+            time.sleep(0.1)
+        return self
+
+    def is_alive(self) -> bool:
+        try:
+            return self.get("/health")[0] == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        return self.request("GET", path)
+
+    def request(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        try:
+            headers = {"Content-Type": "application/json"} if body else {}
+            connection.request(method, path, json.dumps(body) if body else None, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT_S)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def page_at(server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    serving = Serving(server.http, tmp_path_factory.mktemp("page") / "cwd")
+    try:
+        yield serving.wait_ready()
+    finally:
+        serving.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}; install Debian's chromium or set CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
+    options = {"viewport": {"width": 1280, "height": 860}} | getattr(request, "param", {})
+    context = browser.new_context(**options)
+    context.set_default_timeout(WAIT_S * 1000)
+    expect.set_options(timeout=WAIT_S * 1000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, page_at: Serving) -> Page:
+    return opened(context, page_at)
+
+
+def opened(context: BrowserContext, at: Serving) -> Page:
+    page = context.new_page()
+    page.goto(at.url)
+    expect(page.get_by_label("fixed-size")).to_be_attached()
+    return page
+
+
+def png(picture: Image) -> bytes:
+    file = BytesIO()
+    Pillow.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
+
+
+def pixels(file: bytes | Path | str) -> Image:
+    with Pillow.open(BytesIO(file) if isinstance(file, bytes) else file) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def upload(name: str, file: bytes) -> Any:  # noqa: ANN401  playwright's FilePayload
+    return {"name": name, "mimeType": "image/png", "buffer": file}
+
+
+def choose(page: Page, name: str, file: bytes) -> None:
+    page.locator(".photo:visible input[type=file]").set_input_files(upload(name, file))
+
+
+def downloaded(page: Page, button: str) -> tuple[str, bytes]:
+    with page.expect_download() as info:
+        page.get_by_role("button", name=button).click()
+    return info.value.suggested_filename, info.value.path().read_bytes()
+
+
+def test_a_photo_is_painted_as_the_api_does(
+    context: BrowserContext, page_at: Serving, server: Running
+) -> None:
+    urls: list[str] = []
+    context.on("request", lambda request: urls.append(request.url))
+    page, picture = opened(context, page_at), noise(40, 60)
+
+    page.get_by_label("invert", exact=True).check(force=True)
+    choose(page, "holiday.png", png(picture))
+    expect(page.locator("#facts")).to_contain_text(
+        re.compile("invert · 60 × 40 pixels · [0-9.]+ s")  # noqa: RUF001
+    )
+    name, file = downloaded(page, "Download PNG")
+
+    assert name == "holiday-invert.png"
+    assert np.array_equal(pixels(file), server.infer("invert", image=picture))
+    shown = [image.get_attribute("src") for image in page.locator("#result img").all()]
+    assert [pixels(context.request.get(url or "").body()).tolist() for url in shown] == [
+        picture.tolist(),
+        (255 - picture).tolist(),
+    ]
+    foreign = [url for url in urls if not url.startswith((page_at.url, "data:", "blob:"))]
+    assert foreign == []
+
+
+def test_another_style_or_option_paints_again(page: Page) -> None:
+    choose(page, "a.png", png(noise(40, 60)))
+    expect(page.locator("#facts")).to_contain_text("fixed-size")
+    page.get_by_label("identity").check(force=True)
+    expect(page.locator("#facts")).to_contain_text("identity")
+
+
+def test_the_slider_moves_by_mouse_and_keyboard(page: Page) -> None:
+    page.get_by_label("Take the example photo coffee").first.click()
+    after, handle = page.locator("#result img").nth(1), page.get_by_role("slider", name="How much")
+    expect(after).to_have_attribute("style", re.compile(r"clip-path: inset\(0px 0px 0px 50%"))
+    handle.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(after).to_have_attribute("style", re.compile(r"clip-path: inset\(0px 0px 0px 4[45]"))
+    box, frame = handle.locator(".icon-wrap").bounding_box(), after.bounding_box()
+    assert box
+    assert frame
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(frame["x"] + frame["width"] * 0.9, box["y"], steps=5)
+    page.mouse.up()
+    expect(after).to_have_attribute("style", re.compile(r"clip-path: inset\(0px 0px 0px (8|9)\d"))
+
+
+def test_the_contact_sheet_has_every_style(page: Page) -> None:
+    page.get_by_role("tab", name="All styles").click()
+    choose(page, "a.png", png(noise(40, 60)))
+    page.get_by_role("button", name="Paint in every style").click()
+
+    expect(page.locator("#sheet-note")).to_contain_text("3 of 3 done")
+    for name in ("fixed-size", "identity", "invert"):
+        expect(page.locator("#sheet").get_by_text(name)).to_be_visible()
+
+
+def test_many_photos_come_as_a_zip_without_the_bad_one(page: Page) -> None:
+    pictures = [noise(20, 30, seed) for seed in range(2)]
+    files = [upload("a.png", png(pictures[0])), upload("a.png", png(pictures[1]))]
+    page.get_by_label("invert", exact=True).check(force=True)
+    page.get_by_role("tab", name="Many photos").click()
+    page.locator("#photos input[type=file]").set_input_files([*files, upload("bad.jpg", b"no")])
+    expect(page.locator("#photos tbody tr")).to_have_count(3)
+    page.get_by_role("button", name="Paint all").click()
+
+    note = page.locator("#many-note")
+    expect(note).to_contain_text("2 of 3 done, 1 failed")
+    expect(note).to_contain_text("3. bad.jpg: This file is no picture that can be read")
+    expect(page.locator("#results").get_by_text("a.png")).to_have_count(2)
+    name, file = downloaded(page, "Download ZIP")
+    assert name == "invert.zip"
+    with zipfile.ZipFile(BytesIO(file)) as archive:
+        assert archive.namelist() == ["a-invert.png", "a-invert (2).png"]
+        for member, picture in zip(archive.namelist(), pictures, strict=True):
+            assert np.array_equal(pixels(archive.read(member)), 255 - picture)
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        (None, "There is no photo yet: add one first."),
+        (b"no picture", "This file is no picture that can be read: choose a PNG, JPEG"),
+        (png(noise(1100, 1000)), "The picture has 1000x1100 pixels, allowed are 1 to 1000000"),
+    ],
+    ids=["none", "unreadable", "too big"],
+)
+def test_what_is_wrong_is_told_in_a_sentence(page: Page, file: bytes | None, told: str) -> None:
+    if file is None:
+        page.get_by_role("button", name="Paint", exact=True).click()
+    else:
+        choose(page, "x.png", file)
+    expect(page.get_by_text(told)).to_be_visible()
+
+
+@pytest.mark.timeout(240)
+def test_a_server_that_comes_goes_and_changes(
+    context: BrowserContext, launch: Launch, tiny_folder: Path, tmp_path: Path
+) -> None:
+    port = free_ports(1)[0]
+    serving = Serving(port, tmp_path / "cwd").wait_ready()
+    try:
+        assert json.loads(serving.get("/health")[1]) == {"page": "ok", "server": False}
+        page = context.new_page()
+        page.goto(serving.url)
+        expect(page.locator("#notice")).to_contain_text("Waiting for the server.")
+        choose(page, "a.png", png(noise(20, 30)))
+        away = page.get_by_text(f"The server at http://127.0.0.1:{port} cannot be reached").last
+        expect(away).to_be_visible()
+
+        first = started(launch, tiny_folder, port)
+        assert json.loads(serving.get("/health")[1]) == {"page": "ok", "server": True}
+        page.get_by_label("invert", exact=True).check(force=True)
+        expect(page.locator("#facts")).to_contain_text("invert")
+        expect(page.locator("#notice")).to_be_empty()
+
+        assert first.stop() == 0
+        page.get_by_label("identity").check(force=True)
+        expect(page.get_by_text("cannot be reached").last).to_be_visible()
+
+        tiny.save(tiny.invert(), tmp_path / "other" / "fresh-9.onnx")
+        started(launch, tmp_path / "other", port)
+        page.reload()
+        page.get_by_label("fresh").check(force=True)
+        choose(page, "a.png", png(noise(20, 30)))
+        expect(page.locator("#facts")).to_contain_text("fresh")
+        assert page.get_by_label("identity").count() == 0
+    finally:
+        serving.end()
+
+
+def started(launch: Launch, models: Path, port: int) -> Running:
+    running = launch(models, http_port=port)
+    running.http = port
+    return running.wait_ready(START_S)
+
+
+NARROW = {"viewport": {"width": 390, "height": 844}}
+
+
+@pytest.mark.parametrize("context", [NARROW], indirect=True)
+def test_nothing_is_wider_than_a_phone(page: Page) -> None:
+    choose(page, "a.png", png(noise(300, 400)))
+    expect(page.locator("#facts")).to_contain_text("pixels")
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, tab
+
+
+@pytest.mark.parametrize(
+    "context", [{"color_scheme": scheme} for scheme in ("light", "dark")], indirect=True
+)
+def test_no_serious_barrier(page: Page) -> None:
+    choose(page, "a.png", png(noise(30, 40)))
+    expect(page.locator("#facts")).to_contain_text("pixels")
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+        found = Axe().run(page).response["violations"]
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == [], tab
+
+
+def test_the_webcam_is_painted_live(page: Page) -> None:
+    page.get_by_label("invert", exact=True).check(force=True)
+    page.get_by_role("tab", name="Webcam").click()
+    page.get_by_text("Click to Access Webcam").click()
+    page.get_by_label("capture photo").click()
+    live = page.locator("#live img")
+    expect(live).to_have_attribute("src", re.compile("^data:image/jpeg"))
+    first = live.get_attribute("src") or ""
+    expect(live).not_to_have_attribute("src", first)
+
+
+def caller(at: Serving, **options: Any) -> Client:  # noqa: ANN401
+    return Client(at.url, verbose=False, analytics_enabled=False, **options)
+
+
+@pytest.fixture
+def photo_file(tmp_path: Path) -> Callable[[Image], Path]:
+    def write(picture: Image) -> Path:
+        path = tmp_path / f"{picture.sum()}.png"
+        path.write_bytes(png(picture))
+        return path
+
+    return write
+
+
+def test_a_script_calls_the_page(
+    page_at: Serving, server: Running, photo_file: Callable[[Image], Path]
+) -> None:
+    picture, script = noise(30, 40), caller(page_at)
+    photo = handle_file(photo_file(picture))
+
+    assert script.predict(api_name="/styles") == ["fixed-size", "identity", "invert"]
+    file = script.predict(photo=photo, style="invert", api_name="/stylise")
+    assert np.array_equal(pixels(file), 255 - picture)
+    options: dict[str, Any] = {"strength": 0.5, "keep_color": True, "max_side": 256}
+    file = script.predict(photo=photo, style="invert", **options, api_name="/stylise")
+    assert np.array_equal(pixels(file), server.infer("invert", image=picture, **options))
+    with pytest.raises(AppError, match="unknown"):
+        script.predict(photo=photo, style="missing", api_name="/stylise")
+    assert set(script.view_api(return_format="dict")["named_endpoints"]) == {"/stylise", "/styles"}
+
+
+def test_ten_visitors_at_once(page_at: Serving, photo_file: Callable[[Image], Path]) -> None:
+    pictures = [noise(30, 40, seed) for seed in range(10)]
+
+    def visit(picture: Image) -> Image:
+        photo = handle_file(photo_file(picture))
+        return pixels(caller(page_at).predict(photo, "invert", api_name="/stylise"))
+
+    with ThreadPoolExecutor(10) as pool:
+        painted = list(pool.map(visit, pictures))
+
+    assert all(np.array_equal(255 - p, q) for p, q in zip(pictures, painted, strict=True))
+
+
+def test_files_of_the_machine_are_no_photos(page_at: Serving) -> None:
+    photo = {"path": "/etc/hostname", "meta": {"_type": "gradio.FileData"}}
+    for body in (photo, {"path": "/etc/hostname"}):
+        data = [body, "identity", 1, False, 0]
+        status, answer = page_at.request("POST", "/gradio_api/call/stylise", {"data": data})
+        assert status == 200
+        event = json.loads(answer)["event_id"]
+        told = page_at.get(f"/gradio_api/call/stylise/{event}")[1]
+        assert b"event: error" in told
+
+
+def test_health_and_nothing_written_where_it_runs(page_at: Serving) -> None:
+    assert json.loads(page_at.get("/health")[1]) == {"page": "ok", "server": True}
+    assert list(page_at.folder.iterdir()) == []
+
+
+def test_a_slow_server_is_told(
+    server: Running, tmp_path: Path, photo_file: Callable[[Image], Path]
+) -> None:
+    serving = Serving(server.http, tmp_path / "cwd", client_timeout=0.001).wait_ready()
+    try:
+        photo = handle_file(photo_file(noise(900, 900)))
+        with pytest.raises(AppError, match=r"No answer from .* within 0 s"):
+            caller(serving).predict(photo=photo, style="invert", api_name="/stylise")
+    finally:
+        serving.end()
+
+
+def proxied(port: int, prefix: str) -> FastAPI:
+    """A reverse proxy that shows the page below `prefix`, as nginx would."""
+    app, client = FastAPI(), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S)
+
+    @app.api_route(prefix + "/{path:path}", methods=["GET", "POST"])
+    async def forward(path: str, request: Request) -> StreamingResponse:
+        headers = {**request.headers, "x-forwarded-host": request.headers["host"]}
+        sent = client.build_request(
+            request.method,
+            f"/{path}",
+            params=request.query_params,
+            headers=headers,
+            content=await request.body(),
+        )
+        answer = await client.send(sent, stream=True)
+        return StreamingResponse(
+            answer.aiter_raw(), answer.status_code, answer.headers, background=None
+        )
+
+    return app
+
+
+@pytest.fixture
+def proxy_port(server: Running, tmp_path: Path) -> Iterator[tuple[int, Serving]]:
+    settings = {"client_user": "ann", "client_password": "secret", "client_root_path": "/styles"}
+    serving = Serving(server.http, tmp_path / "cwd", **settings).wait_ready()
+    port = free_ports(1)[0]
+    config = uvicorn.Config(proxied(serving.port, "/styles"), port=port, log_level="error")
+    proxy = uvicorn.Server(config)
+    thread = threading.Thread(target=proxy.run, daemon=True)
+    thread.start()
+    try:
+        yield port, serving
+    finally:
+        proxy.should_exit = proxy.force_exit = True
+        thread.join(WAIT_S)
+        serving.end()
+
+
+def test_below_a_path_of_a_proxy_and_with_a_password(
+    context: BrowserContext, proxy_port: tuple[int, Serving]
+) -> None:
+    port, serving = proxy_port
+    assert serving.get("/config")[0] == 401
+    assert serving.get("/health")[0] == 200
+
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{port}/styles/")
+    page.get_by_label("username").fill("ann")
+    page.get_by_label("password").fill("secret")
+    page.get_by_role("button", name="Login").click()
+    page.get_by_label("invert", exact=True).check(force=True)
+    choose(page, "a.png", png(noise(20, 30)))
+    expect(page.locator("#facts")).to_contain_text("invert")
+    name, file = downloaded(page, "Download PNG")
+    assert (name, pixels(file).shape) == ("a-invert.png", (20, 30, 3))
+
+    assert b"secret" not in serving.log_file.read_bytes()
+    page.close()
+    assert serving.stop() == 0
