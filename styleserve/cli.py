@@ -11,39 +11,29 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TextIO
 
+from styleserve.arguments import ALL, parse
 from styleserve.crew import Crew
 from styleserve.errors import ConfigError, StyleServeError
 from styleserve.files import STDIO, find, prepare
 from styleserve.plan import plan, settle
+from styleserve.report import Report
 
 if TYPE_CHECKING:
     from styleserve.remote import Remote, Style
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
-ALL = "all"
-_MOST = 65_535
-_EXAMPLES = """\
-examples:
-  client.py --list                              the styles
-  client.py photo.jpg styled.jpg --style dots   one photo
-  client.py holidays/ 'cats/*.png' out/ --style dots --strength 0.7
-  client.py clip.mp4 out/ --style swirl --max-side 480
-  client.py - - --style dots < photo.jpg > styled.jpg
-
-Without arguments client.py serves the web page. Exit code: 0 all done, 1 something failed,
-2 wrong usage, 130 interrupted (run it again with --skip)."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Do what `argv` says and return the exit code: see the end of --help."""
     try:
-        return _run(_parse(argv))
+        return _run(parse(argv))
     except SystemExit as ended:  # argparse has told why
         return ended.code if isinstance(ended.code, int) else REFUSED
     except ConfigError as error:
-        return _tell(error, REFUSED)
+        return _refuse(error, REFUSED)
     except StyleServeError as error:
-        return _tell(error, FAILED)
+        return _refuse(error, FAILED)
     except BrokenPipeError:
         return FAILED
     except KeyboardInterrupt:
@@ -51,46 +41,15 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        "client.py",
-        usage="client.py IN ... OUT --style NAME [options], or client.py --list",
-        description="Style photos, folders and videos through a running server.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EXAMPLES,
-    )
-    add = parser.add_argument
-    paths = "files, folders, patterns or - (standard input), then a folder, a file or - for results"
-    add("paths", nargs="*", metavar="IN ... OUT", help=paths)
-    add("--style", metavar="NAME", help=f"the style; {ALL} makes <photo>-<style> of each")
-    add("--list", action="store_true", help="show the styles and end")
-    add("--strength", type=_strength, default=1.0, metavar="0..1", help="how much style; default 1")
-    add("--keep-color", action="store_true", help="keep the colours of the original")
-    add("--max-side", type=_count, metavar="N", help="work at this longer side: faster, coarser")
-    existing = parser.add_mutually_exclusive_group()
-    existing.add_argument("--overwrite", action="store_true", help="replace results that exist")
-    existing.add_argument("--skip", action="store_true", help="leave results that exist")
-    add("--in-flight", type=_count, default=4, metavar="N", help="requests at once; default 4")
-    add("--json", action="store_true", help="tell results and failures as one JSON document")
-    add("--url", help="address of the server; default STYLESERVE_URL or http://localhost:8000")
-    arguments = parser.parse_intermixed_args(list(argv))
-    if not arguments.list and (len(arguments.paths) < 2 or arguments.style is None):
-        parser.error("IN ..., OUT and --style NAME are needed; --list shows the styles")
-    return arguments
-
-
 def _run(arguments: argparse.Namespace) -> int:
     # Imported late, so that --help and wrong usage answer at once.
     from styleserve.batch import Batch
     from styleserve.remote import Options
-    from styleserve.report import Report
 
     remote = _remote(arguments.url)
     if arguments.list:
         return _list(_served(remote), arguments.json)
     *inputs, out = arguments.paths
-    if arguments.json and out == STDIO:
-        raise ConfigError("--json and a picture cannot both go to standard output; name a file")
     found = find(inputs, out)
     styles = _choose(arguments.style, [style.name for style in _served(remote)], remote.url)
     jobs = plan(found, out, styles, arguments.style == ALL)
@@ -101,9 +60,13 @@ def _run(arguments: argparse.Namespace) -> int:
     stdin = _stdin() if any(job.source is None for job in jobs) else b""
     report = Report(len(jobs), skipped=[job.describe() for job in skipped])
     Batch(remote, options, arguments.in_flight, stdin).run(jobs, report)
+    return _tell(report, arguments)
+
+
+def _tell(report: Report, arguments: argparse.Namespace) -> int:
     if arguments.json:
         _write_json(report.as_dict())
-    elif out != STDIO or report.failures:
+    elif arguments.paths[-1] != STDIO or report.failures:
         _write(sys.stderr, report.lines())
     if report.interrupted:
         return INTERRUPTED
@@ -167,22 +130,6 @@ def _write(stream: TextIO, lines: Sequence[str]) -> None:
     stream.write("".join(f"{line}\n" for line in lines))
 
 
-def _tell(error: StyleServeError, code: int) -> int:
+def _refuse(error: StyleServeError, code: int) -> int:
     _write(sys.stderr, [f"client.py: {problem}" for problem in error.problems])
     return code
-
-
-def _strength(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"must be from 0 (original) to 1 (style), got {text!r}")
-    return value
-
-
-def _count(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= _MOST):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST}, got {text!r}")
-    return int(text)
