@@ -5,11 +5,13 @@ inputs -> files (found) -> plan (jobs, refused here if at all) -> batch (server,
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from styleserve.arguments import ALL, parse
 from styleserve.crew import Crew
@@ -25,7 +27,17 @@ OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what `argv` says and return the exit code: see the end of --help."""
+    """Do what `argv` says and return the exit code: see the end of --help.
+
+    Ctrl-C ends the whole program from here.
+    """
+    code = _main(argv)
+    if code == INTERRUPTED:
+        _leave(code)
+    return code
+
+
+def _main(argv: Sequence[str]) -> int:
     try:
         return _run(parse(argv))
     except SystemExit as ended:  # argparse has told why
@@ -37,8 +49,16 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return FAILED
     except KeyboardInterrupt:
-        _write(sys.stderr, ["client.py: interrupted, nothing was done"])
+        _write(sys.stderr, ["client.py: interrupted"])
         return INTERRUPTED
+
+
+def _leave(code: int) -> NoReturn:
+    # Calls are still under way in threads, inside libraries that crash if Python ends around them.
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -1,10 +1,11 @@
 """Files of the command line: found by name, folder or pattern, and written whole or not at all."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from secrets import token_hex
 
 from styleserve.errors import ConfigError
 
@@ -15,7 +16,6 @@ PHOTOS = (
 VIDEOS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg")
 STDIO = "-"
 _MAGIC = "*?["
-_PART = ".styleserve-"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def find(inputs: Sequence[str], out: str) -> list[Found]:
 
 
 def prepare(target: Path | None) -> None:
-    """Make the folder of a result, to know before anything is sent that it can be written to.
+    """Make the folder of a result: if that fails, it does so before anything is sent.
 
     Raises:
         ConfigError: if not.
@@ -58,21 +58,25 @@ def prepare(target: Path | None) -> None:
         return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        TemporaryDirectory(prefix=_PART, dir=target.parent).cleanup()
     except OSError as error:
-        raise ConfigError(
-            f"{target.parent} cannot be written to ({error.strerror}); name another folder"
-        ) from error
+        reason = error.strerror
+    else:
+        reason = "" if os.access(target.parent, os.W_OK) else "Permission denied"
+    if reason:
+        raise ConfigError(f"{target.parent} cannot be written to ({reason}); name another folder")
 
 
 @contextmanager
 def saving(target: Path) -> Iterator[Path]:
     """Give a path to write to; that file becomes `target` at the end, or vanishes on an error."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=_PART, dir=target.parent) as folder:
-        part = Path(folder) / f"part{target.suffix}"
+    # Nothing is made here: an interrupt between making it and `try` would leave it behind.
+    part = target.with_name(f".part-{token_hex(8)}{target.suffix}")
+    try:
         yield part
         part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _find(text: str, out: Path) -> list[Found]:

@@ -112,18 +112,22 @@ def _add_sound(styled: Path, source: Path) -> Iterator[str]:
     if ffmpeg is None:
         yield "without sound, if it had any: ffmpeg is not installed"
         return
-    mixed = styled.with_stem("mixed")
-    inputs = [word for path in (styled, source) for word in ("-i", f"file:{path.resolve()}")]
-    output = ["-map", "0:v:0", "-map", "1:a?", "-c", "copy", f"file:{mixed.resolve()}"]
-    answer = subprocess.run(
-        [ffmpeg, "-nostdin", "-v", "error", *inputs, *output],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_SOUND_TIMEOUT_S,
-    )
-    if answer.returncode:
-        reason = (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
-        yield f"without sound: ffmpeg could not copy it ({reason})"
-        return
-    mixed.replace(styled)
+    sources = [word for path in (styled, source) for word in ("-i", f"file:{path.resolve()}")]
+    copy = ["-map", "0:v:0", "-map", "1:a?", "-c", "copy"]
+    try:
+        with saving(styled) as mixed:
+            command = [
+                ffmpeg,
+                "-nostdin",
+                "-v",
+                "error",
+                *sources,
+                *copy,
+                f"file:{mixed.resolve()}",
+            ]
+            subprocess.run(command, check=True, capture_output=True, timeout=_SOUND_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        yield f"without sound: ffmpeg took more than {_SOUND_TIMEOUT_S} s to copy it"
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        yield f"without sound: ffmpeg could not copy it ({reason or 'no reason given'})"

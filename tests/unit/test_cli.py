@@ -93,9 +93,12 @@ def test_ctrl_c_is_130(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> Non
     def interrupt(_: Remote) -> list[Style]:
         raise KeyboardInterrupt
 
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
     monkeypatch.setattr(Remote, "styles", interrupt)
-    assert cli.main(["--list"]) == cli.INTERRUPTED == 130
-    assert capsys.readouterr().err == "client.py: interrupted, nothing was done\n"
+    cli.main(["--list"])
+    assert left == [cli.INTERRUPTED] == [130]
+    assert capsys.readouterr().err == "client.py: interrupted\n"
 
 
 def test_a_terminal_is_no_photo(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
