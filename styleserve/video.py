@@ -24,6 +24,7 @@ from styleserve.image import Image
 _CODECS = {".avi": "MJPG", ".webm": "VP80", ".wmv": "WMV2", ".mpg": "PIM1", ".mpeg": "PIM1"}
 _USUAL_CODEC = "mp4v"
 _FASTEST_PER_S = 1000
+_ENOUGH = 0.9
 _SOUND_TIMEOUT_S = 600
 
 
@@ -62,7 +63,8 @@ def _silence() -> None:
 @contextmanager
 def _reading(source: Path) -> Iterator[cv2.VideoCapture]:
     source.open("rb").close()  # OpenCV does not tell why it cannot open a file
-    capture = cv2.VideoCapture(str(source))
+    capture = cv2.VideoCapture(str(source), cv2.CAP_FFMPEG)
+    capture.set(cv2.CAP_PROP_ORIENTATION_AUTO, 1)  # phones turn their videos by a note in the file
     try:
         if not capture.isOpened():
             raise RequestError(f"{source} is no video that OpenCV can read; save it as MP4 or AVI")
@@ -86,7 +88,7 @@ def _writing(part: Path, first: Image, rate: float) -> Iterator[Callable[[Image]
     height, width = first.shape[:2]
     codec = _CODECS.get(part.suffix.lower(), _USUAL_CODEC)
     fourcc = cv2.VideoWriter.fourcc(*codec)
-    writer = cv2.VideoWriter(str(part), fourcc, rate, (width, height))
+    writer = cv2.VideoWriter(str(part), cv2.CAP_FFMPEG, fourcc, rate, (width, height))
     try:
         if not writer.isOpened():
             raise RequestError(
@@ -103,7 +105,7 @@ def _shortfalls(first: Image, count: int, total: int) -> Iterator[str]:
     if height % 2 or width % 2:
         even = f"{width & ~1}x{height & ~1}"
         yield f"{width}x{height} pixels became {even}: video codecs want even sides"
-    if count < total:
+    if count < _ENOUGH * total:  # formats without an index only guess their total
         yield f"it ended after {count} of the {total} frames that it announces"
 
 

@@ -13,7 +13,7 @@ from styleserve import video
 from styleserve.crew import Crew
 from styleserve.errors import RemoteError, RequestError
 from styleserve.image import Image
-from tests.clips import HEIGHT, WIDTH, brightness, make_clip, read_clip
+from tests.clips import HEIGHT, WIDTH, brightness, make_clip, read_clip, turn
 
 FRAMES, RATE = 12, 12.5
 LOSS = 12  # levels of 255 that the codecs take from a plain picture
@@ -61,6 +61,15 @@ def test_colours_stay_where_they_are(tmp_path: Path) -> None:
         red, green, blue = frame.reshape(-1, 3).mean(axis=0)
         assert red - green == pytest.approx(60, abs=LOSS)
         assert green == pytest.approx(blue, abs=LOSS)
+
+
+def test_a_video_of_a_phone_comes_out_upright(tmp_path: Path) -> None:
+    source = make_clip(tmp_path / "clip.mp4", FRAMES, RATE)
+    turn(source)
+    convert(source, tmp_path / "out.mp4")
+    frames, _ = read_clip(tmp_path / "out.mp4")
+    assert frames[0].shape == (WIDTH, HEIGHT, 3)
+    assert len(frames) == FRAMES
 
 
 @pytest.mark.parametrize("content", [b"", b"no video", os.urandom(4000)])
