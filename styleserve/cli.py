@@ -1,6 +1,6 @@
 """The command line: photos, folders and videos through a running server, without a browser.
 
-inputs -> files (found) -> plan (jobs, refused here if at all) -> batch (server, results) -> report
+inputs -> files (found) -> plan (jobs, refused here if at all) -> runner (server, results) -> report
 """
 
 import argparse
@@ -63,8 +63,8 @@ def _leave(code: int) -> NoReturn:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Imported late, so that --help and wrong usage answer at once.
-    from styleserve.batch import Batch
     from styleserve.remote import Options
+    from styleserve.runner import Runner
 
     remote = _remote(arguments.url)
     if arguments.list:
@@ -79,7 +79,7 @@ def _run(arguments: argparse.Namespace) -> int:
     options = Options(arguments.strength, arguments.keep_color, arguments.max_side)
     stdin = _stdin() if any(job.source is None for job in jobs) else b""
     report = Report(len(jobs), skipped=[job.describe() for job in skipped])
-    Batch(remote, options, arguments.in_flight, stdin).run(jobs, report)
+    Runner(remote, options, arguments.in_flight, stdin).run(jobs, report)
     return _tell(report, arguments)
 
 

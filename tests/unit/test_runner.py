@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 
 from styleserve import video
-from styleserve.batch import Batch
 from styleserve.errors import RemoteError, RequestError
 from styleserve.plan import Job
 from styleserve.remote import Options, Remote
 from styleserve.report import Report
+from styleserve.runner import Runner
 
 OPTIONS = Options(strength=0.5)
 
@@ -50,7 +50,7 @@ def jobs(tmp_path: Path) -> Callable[..., list[Job]]:
 
 def run(jobs: list[Job], in_flight: int = 1, stdin: bytes = b"") -> Report:
     report = Report(len(jobs))
-    Batch(cast(Remote, Played()), OPTIONS, in_flight, stdin).run(jobs, report)
+    Runner(cast(Remote, Played()), OPTIONS, in_flight, stdin).run(jobs, report)
     return report
 
 

@@ -17,7 +17,7 @@ from styleserve.report import Report
 
 
 @dataclass(frozen=True)
-class Batch:
+class Runner:
     """How the files of one run are styled."""
 
     remote: Remote
