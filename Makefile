@@ -15,11 +15,11 @@ run: models  ## Build the environment, prepare the models, start the server
 	$(ENV) python server.py
 
 models: $(VENV)/models  ## Convert the raw models with DVC
-	$(ENV) dvc repro
+	$(ENV) dvc repro --quiet
 
 zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model zoo (internet)
-	$(ENV) dvc update models/zoo/*.dvc
-	$(ENV) dvc repro models/zoo/dvc.yaml
+	cd models/zoo && $(ENV) dvc update pointilism-9.onnx.dvc udnie-9.onnx.dvc
+	cd models/zoo && $(ENV) dvc repro --quiet --keep-going
 
 test: check models  ## Install everything, lint, check the types, run all tests
 	$(ENV) pytest

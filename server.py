@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from styleserve import logs, settings
 from styleserve.errors import ConfigError, ModelError
@@ -21,36 +21,43 @@ def main(argv: Sequence[str]) -> int:
         The exit code: 0 after an orderly stop, 1 when Triton died too often, 2 when a setting, the
         machine or a model does not allow to start.
     """
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    _on_signals(lambda: sys.exit(OK))  # nothing is served yet
+    logs.set_up("auto", "info")
     try:
         options = settings.load(argv)
         logs.set_up(options.log_format, options.log_level)
-        return _serve(options, stop)
+        return _serve(options)
     except (ConfigError, ModelError) as error:
         for problem in error.problems:
             LOGGER.critical("cannot start: %s", problem)
         return REFUSED
 
 
-def _serve(options: settings.ServerSettings, stop: threading.Event) -> int:
+def _serve(options: settings.ServerSettings) -> int:
     # Imported late, so that --help and a bad setting answer at once.
-    from styleserve import lifecycle, machine
+    from styleserve import leftovers, lifecycle, machine
     from styleserve.catalog import RESERVED, find_models, load_catalog
     from styleserve.runtime import Runtime
 
     models = find_models(options.models_dir)
     machine.check(options, (*models, RESERVED))
-    for path in machine.clean_leftovers(options.cache_dir):
-        LOGGER.info("removed %s, left by a server that was killed", path)
+    for folder in (machine.SHM, options.cache_dir.expanduser()):
+        for path in leftovers.clean(folder):
+            LOGGER.info("removed %s, left by a server that was killed", path)
     runtime = Runtime.create(options.providers, options.threads, options.concurrency)
     LOGGER.info(
         "loading models from %s: providers %s, %d threads, %d at once",
         *(options.models_dir, ", ".join(runtime.providers), runtime.threads, runtime.concurrency),
     )
     catalog = load_catalog(models, runtime)
+    stop = threading.Event()
+    _on_signals(stop.set)
     return OK if lifecycle.run(catalog, options, stop) else GAVE_UP
+
+
+def _on_signals(act: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: act())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """From a folder of model files to {served name: callable}."""
 
-import glob
 import logging
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,10 +45,9 @@ def find_models(folder: Path) -> dict[str, Path]:
     Raises:
         ModelError: if there is none, or listing every file whose name clashes or is not allowed.
     """
-    # Unlike Path.rglob, glob follows links and leaves out hidden folders, in which Kubernetes
-    # keeps second copies of mounted files.
-    names = glob.iglob("**/*.onnx", root_dir=folder, recursive=True)  # noqa: PTH207
-    paths = sorted(folder / name for name in names)
+    if folder.is_file():
+        raise ModelError(f"{folder} is a file; set STYLESERVE_MODELS_DIR to the folder it lies in")
+    paths = sorted(_model_files(folder))
     if not paths:
         raise ModelError(
             f"no *.onnx file in {folder.resolve()}; run `make models`, or set "
@@ -60,8 +59,10 @@ def find_models(folder: Path) -> dict[str, Path]:
         # Triton's Python layer tells names apart without regard to case.
         other = found.setdefault(served_name(path).lower(), path)
         if other != path:
-            name = served_name(path)
-            problems.append(f"{other} and {path} would both be served as {name}; rename one")
+            problems.append(
+                f"{other} and {path} would both be served as {served_name(path)}; "
+                "rename or remove one"
+            )
     if problems:
         raise ModelError(*problems)
     return {served_name(path): path for path in paths}
@@ -94,6 +95,21 @@ def load_catalog(models: Mapping[str, Path], runtime: Runtime) -> Catalog:
     return catalog
 
 
+def _model_files(folder: Path) -> Iterator[Path]:
+    """Follow links, but into no folder twice, and leave out what is hidden.
+
+    Kubernetes keeps second copies of mounted files in hidden folders.
+    """
+    seen: set[str] = set()
+    for root, folders, files in os.walk(folder, followlinks=True):
+        new = [name for name in folders if os.path.realpath(f"{root}/{name}") not in seen]
+        folders[:] = [name for name in sorted(new) if not name.startswith(".")]
+        seen.update(os.path.realpath(f"{root}/{name}") for name in (".", *folders))
+        for name in files:
+            if name.endswith(".onnx") and not name.startswith("."):
+                yield Path(root, name)
+
+
 def _load(path: Path, runtime: Runtime) -> tuple[StyleModel, float]:
     start = time.perf_counter()
     return StyleModel(path, runtime), time.perf_counter() - start
@@ -101,6 +117,8 @@ def _load(path: Path, runtime: Runtime) -> tuple[StyleModel, float]:
 
 def _name_problem(path: Path) -> str | None:
     name = served_name(path)
+    if not path.is_file():
+        return f"{path} is no file, or a link to none; remove it"
     if not ALLOWED_NAME.fullmatch(name):
         return (
             f"{path}: a served name has letters, digits, '.', '_' and '-', got {name!r}; rename it"

@@ -3,15 +3,15 @@
 import logging
 import os
 import resource
-import shutil
 import threading
 import time
 from collections import deque
 
 from styleserve import machine
 from styleserve.catalog import Catalog
-from styleserve.serving import Server, StartError
+from styleserve.serving import Server
 from styleserve.settings import ServerSettings
+from styleserve.triton import StartError
 
 LOGGER = logging.getLogger(__name__)
 
@@ -45,28 +45,31 @@ def run(catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> bo
 
 def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> None:
     """Serve until asked to stop or until something dies."""
+    LOGGER.info("starting Triton")
     start = time.perf_counter()
     server = Server(catalog, settings, stop)
     try:
         server.start()
         LOGGER.info(
-            "ready after %.1f s: %d models on http://%s:%d, gRPC on %d, metrics on %d",
-            *(time.perf_counter() - start, len(catalog), settings.host),
-            *(settings.http_port, settings.grpc_port, settings.metrics_port),
+            "ready after %.1f s: POST http://%s:%d/v2/models/NAME/infer, NAME one of %s; "
+            "gRPC on port %d, metrics on %d",
+            *(time.perf_counter() - start, settings.host, settings.http_port),
+            *(", ".join(catalog), settings.grpc_port, settings.metrics_port),
         )
         _watch(server, stop)
     except StartError as error:
         LOGGER.log(logging.INFO if stop.is_set() else logging.ERROR, "%s", error)
     finally:
         server.stop()
-        shutil.rmtree(server.workspace, ignore_errors=True)
-        machine.clean_leftovers(settings.cache_dir)
+        server.kill()
+        server.release()
 
 
 def _watch(server: Server, stop: threading.Event) -> None:
     while not stop.wait(WATCH_PERIOD_S):
         if not server.is_whole():
             LOGGER.error("a process of Triton has died, restarting it")
+            server.kill()  # else a request that waits for the dead one holds everything up
             return
     LOGGER.info("stopping, running requests are finished first")
 

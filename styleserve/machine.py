@@ -1,8 +1,6 @@
 """What the server needs of the machine, checked before it starts, and what it leaves behind."""
 
-import contextlib
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from styleserve import leftovers
 from styleserve.errors import ConfigError
 from styleserve.settings import ServerSettings
 
@@ -24,8 +23,6 @@ SHM_COPIES = 4
 # A socket's path may have 107 characters; the longest of PyTriton's is
 # <workspace>/<model name>_0_0-server.sock.
 SOCKET_PATH_LIMIT = 107
-LEFTOVER_SHM = re.compile(r"pytrtion(\d+)-")  # PyTriton's own spelling
-LEFTOVER_WORKSPACE = re.compile(r"styleserve-(\d+)-")
 
 
 def check(settings: ServerSettings, names: Iterable[str]) -> None:
@@ -39,17 +36,18 @@ def check(settings: ServerSettings, names: Iterable[str]) -> None:
         *_python_problems(),
         *_cache_problems(settings.cache_dir.expanduser(), max(map(len, names))),
         *_shm_problems(settings.max_pixels),
+        *_memory_problems(settings.cache_mb << 20),
     )
     if problems:
         raise ConfigError(*problems)
 
 
-def new_workspace(cache_dir: Path) -> Path:
-    """Return a path, not yet made and new each time, for Triton's files of this process.
+def new_token() -> str:
+    """Return a part of a file name that no other server has.
 
-    PyTriton keeps connections by socket path, so a restart on the same path would use dead ones.
+    A restart needs one of its own too: PyTriton keeps connections by the path of their socket.
     """
-    return cache_dir.expanduser() / f"styleserve-{os.getpid()}-{secrets.token_hex(3)}"
+    return secrets.token_hex(4)
 
 
 def library_path() -> str:
@@ -67,30 +65,9 @@ def has_gpu() -> bool:
     return Path("/dev/nvidiactl").exists()
 
 
-def clean_leftovers(cache_dir: Path) -> list[Path]:
-    """Remove shared memory and workspaces of servers that were killed; return what was removed.
-
-    This process's own count as stale too (in a container every server has the same process id),
-    so call it only while Triton is not running.
-    """
-    folders = ((SHM, LEFTOVER_SHM), (cache_dir.expanduser(), LEFTOVER_WORKSPACE))
-    stale = [
-        path
-        for folder, pattern in folders
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        if (match := pattern.match(path.name)) and _is_stale(int(match[1]))
-    ]
-    for path in stale:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(PermissionError):  # another user's
-                path.unlink(missing_ok=True)
-    return [path for path in stale if not path.exists()]
-
-
-def _is_stale(pid: int) -> bool:
-    return pid == os.getpid() or not psutil.pid_exists(pid)
+def free_shm() -> int:
+    """Return the bytes that are free in shared memory."""
+    return shutil.disk_usage(SHM).free if SHM.is_dir() else 0
 
 
 def _port_problems(settings: ServerSettings) -> list[str]:
@@ -132,7 +109,8 @@ def _cache_problems(folder: Path, longest_name: int) -> list[str]:
         return [f"the cache folder {folder} cannot be written: {error.strerror}; {_set_cache()}"]
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return [f"the cache folder {folder} is mounted noexec, Triton runs from it; {_set_cache()}"]
-    longest = len(f"{new_workspace(folder.resolve())}/_0_0-server.sock") + longest_name
+    workspace = folder.resolve() / leftovers.PREFIX
+    longest = len(f"{workspace}{new_token()}/_0_0-server.sock") + longest_name
     if longest > SOCKET_PATH_LIMIT:
         excess = longest - SOCKET_PATH_LIMIT
         return [f"the cache folder's path {folder} is {excess} characters too long; {_set_cache()}"]
@@ -144,11 +122,21 @@ def _set_cache() -> str:
 
 
 def _shm_problems(max_pixels: int) -> list[str]:
-    free = shutil.disk_usage(SHM).free if SHM.is_dir() else 0
+    free = free_shm()
     needed = SHM_BASE_BYTES + SHM_COPIES * 3 * max_pixels
     if free >= needed:
         return []
     return [
         f"{SHM} has {free >> 20} MiB free, pictures of up to {max_pixels:,} pixels need "
         f"{needed >> 20} MiB; enlarge it (docker run --shm-size=1g) or lower STYLESERVE_MAX_PIXELS"
+    ]
+
+
+def _memory_problems(cache_bytes: int) -> list[str]:
+    total = psutil.virtual_memory().total
+    if cache_bytes <= total // 2:
+        return []
+    return [
+        f"cache_mb: {cache_bytes >> 20} MiB are more than half of this machine's "
+        f"{total >> 20} MiB of memory; lower STYLESERVE_CACHE_MB"
     ]

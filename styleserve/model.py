@@ -42,7 +42,10 @@ class StyleModel:
         try:
             self(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8), 0)
         except InferenceError as error:
-            raise ModelError(f"{path}: {error}") from error
+            raise ModelError(
+                f"{path}: {error}; a style model answers a picture of the size it gets, "
+                "with values from 0 to 255"
+            ) from error
 
     def __call__(self, image: Image, max_side: int) -> Image:
         """Return `image` in this style, at the same size.

@@ -1,6 +1,11 @@
 """tritonserver and the processes below it: are all alive, end them all."""
 
+import contextlib
+import time
+
 import psutil
+
+KILL_TIMEOUT_S = 5.0
 
 
 def workers(pid: int) -> list[psutil.Process]:
@@ -31,14 +36,20 @@ def is_running(process: psutil.Process) -> bool:
         return False
 
 
-def kill(pid: int) -> None:
-    """End the process `pid` and all below it at once, and wait until they are gone."""
-    try:
-        root = psutil.Process(pid)
-        family = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
+def kill(processes: list[psutil.Process]) -> None:
+    """End `processes` and all below them at once, and wait until they are gone.
+
+    Python's resource trackers end by themselves then, having removed the shared memory.
+    """
+    family = list(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family += process.children(recursive=True)
     for process in family:
-        if process.is_running():
-            process.kill()
-    psutil.wait_procs(family, timeout=5)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "resource_tracker" not in str(process.cmdline()):
+                process.kill()
+    # Not psutil.wait_procs: it waits on for those that have ended, but that no parent has reaped.
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while any(map(is_running, family)) and time.monotonic() < deadline:
+        time.sleep(0.01)

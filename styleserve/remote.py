@@ -40,7 +40,7 @@ class Options:
 
 
 class Remote:
-    """A server at `url` (host:port, with or without http:// or https://). Safe to share between threads.
+    """A server at `url`, such as http://localhost:8000. Safe to share between threads.
 
     Every call makes a connection of its own: tritonclient's HTTP client works in the one thread
     that made it. All calls raise:

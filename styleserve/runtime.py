@@ -74,7 +74,9 @@ class Runtime:
             session = onnxruntime.InferenceSession(str(path), self._options(), providers=wanted)
         except Exception as error:
             read_model_bytes(path)  # refuses a file that plainly is something else
-            raise ModelError(f"{path}: ONNX Runtime cannot load it: {reason(error)}") from error
+            broken = "it is damaged or cut short" if "INVALID_PROTOBUF" in str(error) else ""
+            why = broken or f"ONNX Runtime cannot load it: {reason(error)}"
+            raise ModelError(f"{path}: {why}; put the model's ONNX export here") from error
         if session.get_providers()[0] != wanted[0][0]:
             raise ModelError(
                 f"{path}: asked for {self.providers[0]}, but ONNX Runtime dropped it and would run "

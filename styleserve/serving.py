@@ -1,26 +1,22 @@
-"""The endpoints as Triton models. The only importer of pytriton, whose private parts it touches."""
+"""The endpoints as Triton models: their tensors, their queues, their workers."""
 
-import http.client
-import itertools
 import logging
 import shutil
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import psutil
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.types import Request
-from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy, TritonSecurityConfig
 
-from styleserve import logs, machine, processes
+from styleserve import machine
 from styleserve.catalog import RESERVED, Catalog
 from styleserve.endpoint import Answer, CatalogEndpoint, Limits, StyleEndpoint, Tensors
 from styleserve.errors import InferenceError, RequestError
 from styleserve.settings import ServerSettings
+from styleserve.triton import TritonProcess
 
 LOGGER = logging.getLogger(__name__)
 
@@ -42,65 +38,20 @@ CATALOG_OUTPUTS = (
     Tensor(name="details", dtype=bytes, shape=(-1,)),
 )
 
-START_TIMEOUT_S = 120.0
-DRAIN_TIMEOUT_S = 30
-POLL_S = 0.1
-
 Endpoint = Callable[[Tensors, list[str]], Answer]
 
 
-class StartError(Exception):
-    """Triton did not become ready."""
-
-
-class Server(Triton):  # type: ignore[misc]  # pytriton has no types
-    """Triton with every endpoint of a catalog bound, but not started.
-
-    With this policy no port opens before every model is loaded, so ready means ready.
-    """
+class Server(TritonProcess):
+    """Triton with every endpoint of a catalog bound, not yet started."""
 
     def __init__(self, catalog: Catalog, settings: ServerSettings, stop: threading.Event) -> None:
         """Bind `catalog`; a set `stop` ends a start that is under way."""
-        self.workspace = machine.new_workspace(settings.cache_dir)
-        self._settings = settings
-        self._stop_asked = stop
-        self._members: list[psutil.Process] = []
-        token = settings.access_token.get_secret_value() or None  # None makes a random one
-        super().__init__(
-            config=_triton_config(settings),
-            workspace=self.workspace,
-            triton_lifecycle_policy=TritonLifecyclePolicy(
-                launch_triton_on_startup=False, local_model_store=True
-            ),
-            security_config=TritonSecurityConfig(token),
-        )
+        super().__init__(settings, stop)
         limits = Limits(settings.max_side, settings.max_pixels)
         for name, stylizer in catalog.items():
             style = StyleEndpoint(stylizer, limits)
             self._bind(name, style, STYLE_INPUTS, STYLE_OUTPUTS, settings.cache_mb > 0)
         self._bind(RESERVED, CatalogEndpoint(catalog), CATALOG_INPUTS, CATALOG_OUTPUTS, False)
-
-    def start(self) -> None:
-        """Start Triton and return once it is ready.
-
-        Raises:
-            StartError: if it cannot become ready, or was asked to stop.
-        """
-        try:
-            self.run()
-        except (StartError, OSError, ValueError) as error:
-            # Nothing is served yet, and a tritonserver that waits for a dead worker never ends.
-            processes.kill(self._pid())
-            raise StartError(f"Triton did not start: {error}") from error
-        workers = processes.workers(self._pid())
-        self._members = [*workers, *itertools.chain(*map(processes.helpers, workers[1:]))]
-
-    def is_whole(self) -> bool:
-        """Tell whether tritonserver, every worker and every thread of ours is still running."""
-        return bool(self.is_alive()) and all(map(processes.is_running, self._members))
-
-    def _pid(self) -> int:
-        return int(self._triton_server._tritonserver_running_cmd.pid)
 
     def _bind(
         self,
@@ -112,54 +63,13 @@ class Server(Triton):  # type: ignore[misc]  # pytriton has no types
     ) -> None:
         config = ModelConfig(batching=False, response_cache=cached)
         self.bind(name, _Callable(name, endpoint), inputs, outputs, config=config, strict=True)
-        folder = self.workspace / "model-store" / name
+        folder = self.store(name)
         # Not in PyTriton's ModelConfig: a queue with an end, and a worker with readable errors.
         with (folder / "config.pbtxt").open("a") as file:
             queue = f"default_queue_policy {{ max_queue_size: {self._settings.queue_size} }}"
             file.write(f"dynamic_batching {{ {queue} }}\n")
         (folder / "1" / "model.py").rename(folder / "1" / "pytriton_model.py")
         shutil.copy(Path(__file__).with_name("worker.py"), folder / "1" / "model.py")
-
-    def _initialize_server(self) -> None:
-        super()._initialize_server()
-        self._triton_server._record_logs = logs.TritonOutput(machine.has_gpu())
-
-    def _wait_for_server(self) -> None:
-        # PyTriton's own wait goes on for minutes after tritonserver has ended.
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._is_ready():
-            if self._stop_asked.wait(POLL_S):
-                raise StartError("it was asked to stop")
-            workers = processes.workers(self._pid())
-            if not workers or not all(map(processes.is_running, workers)):
-                raise StartError("one of its processes has died")
-            if time.monotonic() > deadline:
-                raise StartError(f"it was not ready after {START_TIMEOUT_S:.0f} s")
-
-    def _wait_for_models(self) -> None:
-        """Skip PyTriton's wait: once the server is ready, every model is."""
-
-    def _pre_stop_impl(self) -> None:
-        super()._pre_stop_impl()
-        # PyTriton needs up to a second for each model and takes one after another.
-        models = self._model_manager._models
-        with ThreadPoolExecutor(len(models)) as pool:
-            list(pool.map(lambda model: model.clean(), models.values()))
-        models.clear()
-
-    def _on_tritonserver_exit(self, *_: object) -> None:
-        """Leave the clean-up to `styleserve.lifecycle`, which watches this process."""
-
-    def _is_ready(self) -> bool:
-        host, port = self._url.removeprefix("http://").rsplit(":", 1)
-        connection = http.client.HTTPConnection(host, int(port), timeout=5)
-        try:
-            connection.request("GET", "/v2/health/ready")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except OSError:
-            return False
-        finally:
-            connection.close()
 
 
 class _Callable:
@@ -168,9 +78,14 @@ class _Callable:
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         self._name = name
         self._endpoint = endpoint
+        self.is_busy = False
 
     def __call__(self, requests: list[Request]) -> list[Answer]:
-        return [self._answer(request) for request in requests]
+        self.is_busy = True
+        try:
+            return [self._answer(request) for request in requests]
+        finally:
+            self.is_busy = False
 
     def _answer(self, request: Request) -> Answer:
         start = time.perf_counter()
@@ -185,22 +100,18 @@ class _Callable:
         except Exception as error:
             LOGGER.exception("%s: a request failed", self._name)
             raise InferenceError("the server failed inside; its log has the details") from error
+        _check_shm(answer)
         LOGGER.debug("%s: answered in %.1f ms", self._name, 1e3 * (time.perf_counter() - start))
         return answer
 
 
-def _triton_config(settings: ServerSettings) -> TritonConfig:
-    return TritonConfig(
-        http_address=settings.host,
-        http_port=settings.http_port,
-        grpc_address=settings.host,
-        grpc_port=settings.grpc_port,
-        metrics_address=settings.host,
-        metrics_port=settings.metrics_port,
-        strict_readiness=True,
-        exit_on_error=True,
-        exit_timeout_secs=DRAIN_TIMEOUT_S,
-        # On a machine without an NVIDIA GPU the metrics' search for one fills the log with errors.
-        allow_gpu_metrics=machine.has_gpu(),
-        cache_config=[f"local,size={settings.cache_mb << 20}"] if settings.cache_mb else None,
+def _check_shm(answer: Answer) -> None:
+    """Refuse what would not fit into shared memory: the write would end this process."""
+    size = sum(
+        sum(map(len, array)) if array.dtype == np.object_ else array.nbytes
+        for array in answer.values()
     )
+    if size > machine.free_shm():
+        raise InferenceError(
+            "the server's shared memory is full; its operator must enlarge /dev/shm"
+        )

@@ -3,18 +3,21 @@
 Only this module reads the environment for settings of styleserve.
 """
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from styleserve.errors import ConfigError
 
 PREFIX = "STYLESERVE_"
+LOWER = BeforeValidator(str.lower)
+TOKEN = re.compile(r"[A-Za-z0-9._~-]*")  # what passes through Triton's command line
 
 
 class ServerSettings(BaseSettings):
@@ -29,12 +32,15 @@ class ServerSettings(BaseSettings):
         cli_exit_on_error=False,
         frozen=True,
         use_attribute_docstrings=True,
+        cli_parse_none_str="\0",  # else the word null would be no value
     )
 
     models_dir: Path = Path("models/converted")
     """Folder with the served models; every *.onnx at any depth below it."""
-    host: str = "0.0.0.0"  # containers need it; the README's security section says what is open
-    """Address to listen on."""
+    host: str = Field(
+        "0.0.0.0", pattern="^[^:]*$"
+    )  # containers need it; the README's security section says what is open
+    """IPv4 address, or name, to listen on."""
     http_port: int = Field(8000, ge=1, le=65535)
     """Port of the HTTP endpoint."""
     grpc_port: int = Field(8001, ge=1, le=65535)
@@ -59,9 +65,9 @@ class ServerSettings(BaseSettings):
     """Memory for answers to repeated requests, in MiB; 0 keeps none."""
     cache_dir: Path = Path("~/.cache/styleserve")
     """Folder for Triton's files while the server runs; must allow execution."""
-    log_format: Literal["auto", "text", "json"] = "auto"
+    log_format: Annotated[Literal["auto", "text", "json"], LOWER] = "auto"
     """Log lines for people (text) or machines (json); auto means text on a terminal."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], LOWER] = "info"
     """Least severe log lines to show; debug has one line for each request."""
 
 
@@ -88,23 +94,27 @@ def load(argv: Sequence[str]) -> ServerSettings:
     Raises:
         ConfigError: with one line for each setting that is unknown or out of range.
     """
-    unknown = sorted(
-        _environment() - set(ServerSettings.model_fields | ClientSettings.model_fields)
-    )
-    if unknown:
-        raise ConfigError(*(_unknown(name) for name in unknown))
+    known = ServerSettings.model_fields | ClientSettings.model_fields
+    problems = [_unknown(name) for name in sorted(_environment() - set(known))]
     try:
         settings = ServerSettings(_cli_parse_args=list(argv))  # type: ignore[call-arg]
     except SettingsError as error:
-        raise ConfigError(f"{error}; server.py --help lists the flags") from error
+        raise ConfigError(*problems, f"{error}; server.py --help lists the flags") from error
     except ValidationError as error:
-        raise ConfigError(*(_problem(item) for item in error.errors())) from error
+        raise ConfigError(*problems, *(_problem(item) for item in error.errors())) from error
     ports = (settings.http_port, settings.grpc_port, settings.metrics_port)
     if len(set(ports)) < len(ports):
-        raise ConfigError(
+        problems.append(
             f"the HTTP, gRPC and metrics ports must differ, got {ports}; change one of "
             f"{PREFIX}HTTP_PORT, {PREFIX}GRPC_PORT, {PREFIX}METRICS_PORT"
         )
+    if not TOKEN.fullmatch(settings.access_token.get_secret_value()):
+        problems.append(
+            f"access_token: letters, digits, '.', '_', '~' and '-' are allowed; set another "
+            f"{PREFIX}ACCESS_TOKEN"
+        )
+    if problems:
+        raise ConfigError(*problems)
     return settings
 
 
@@ -119,8 +129,11 @@ def _environment() -> set[str]:
 
 
 def _unknown(name: str) -> str:
-    known = ", ".join(PREFIX + field.upper() for field in ServerSettings.model_fields)
-    return f"{PREFIX}{name.upper()} is no setting of this server; the settings are {known}"
+    fields = list(ServerSettings.model_fields)
+    near = difflib.get_close_matches(name, fields)
+    names = ", ".join(PREFIX + field.upper() for field in near or fields)
+    hint = f"did you mean {names}?" if near else f"the settings are {names}"
+    return f"{PREFIX}{name.upper()} is no setting of this server; {hint}"
 
 
 def _problem(item: Any) -> str:  # noqa: ANN401  pydantic's ErrorDetails

@@ -6,6 +6,7 @@ Triton's own counter takes such an answer for a success. `styleserve.serving` co
 the model store, next to PyTriton's; it may import nothing of this package.
 """
 
+import shutil
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -15,6 +16,7 @@ from .pytriton_model import TritonPythonModel as PyTritonModel
 # The class that was raised tells who must act: `styleserve.errors` draws the tree.
 CALLER_FAULT = "RequestError"
 OUR_FAULT = "InferenceError"
+FULL = "the server's shared memory is full; its operator must enlarge /dev/shm"
 HIDDEN = "the server failed inside; its log has the details"
 
 
@@ -41,6 +43,8 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
     def _answer(self, request: Any) -> Any:  # noqa: ANN401  Triton's types exist in its worker only
         if any(0 in tensor.shape() for tensor in request.inputs()):
             return self._error("an input has no values; a picture has at least one pixel", True)
+        if sum(map(_size, request.inputs())) > shutil.disk_usage("/dev/shm").free:
+            return self._error(FULL, False)  # the write would end this process
         try:
             return super().execute([request])[0]
         except Exception as error:  # noqa: BLE001  the outermost boundary of the worker
@@ -56,3 +60,8 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
         error = pb_utils.TritonError
         code = error.INVALID_ARG if is_callers else error.INTERNAL
         return pb_utils.InferenceResponse(error=error(message, code))
+
+
+def _size(tensor: Any) -> int:  # noqa: ANN401
+    array = tensor.as_numpy()
+    return sum(map(len, array.reshape(-1))) if array.dtype == object else int(array.nbytes)

@@ -1,14 +1,25 @@
-"""Pictures and models for all tests."""
+"""Pictures and models for all tests, and an environment without settings."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from styleserve.image import Image
+from styleserve.settings import PREFIX
 
 REAL_MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[2] / "shared" / "models"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_settings_around() -> Iterator[None]:
+    """Whoever runs the tests may have set up a server of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.upper().startswith(PREFIX)]:
+            patch.delenv(name)
+        yield
 
 
 @pytest.fixture(scope="session")

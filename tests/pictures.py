@@ -1,10 +1,12 @@
 """Test pictures that show any shift, swap or distortion. All are uint8 HxWx3 RGB."""
 
+from io import BytesIO
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as PillowImage
 
 from styleserve.image import Image
 
@@ -41,6 +43,17 @@ def bright_box(picture: Image) -> tuple[int, int]:
     """Return the height and width of the box around all bright pixels."""
     rows, columns = np.nonzero(picture[..., 0] > 127)
     return int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
+
+
+def corners(picture: Image) -> Image:
+    """Return the four corner pixels: top left, top right, bottom left, bottom right."""
+    return picture[[0, 0, -1, -1], [0, -1, 0, -1]]
+
+
+def png(picture: Image) -> bytes:
+    file = BytesIO()
+    PillowImage.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
 
 
 def gap(one: NDArray[Any], other: NDArray[Any]) -> int:

@@ -17,7 +17,9 @@ from PIL import Image as Pillow
 from tritonclient.utils import InferenceServerException
 
 from styleserve import image as pictures
+from styleserve.errors import RequestError
 from styleserve.image import Image
+from styleserve.remote import Options, Remote
 from tests.e2e.conftest import Launch
 from tests.e2e.running import ROOT, Running, json_body
 
@@ -306,3 +308,16 @@ def test_answers_of_a_repeated_request_come_from_the_cache(
     metrics = running.get("/metrics", running.metrics)[1].decode()
     assert all(np.array_equal(answer, 255 - photo) for answer in answers)
     assert re.search(r'nv_cache_num_hits_per_model\{model="invert".*\} 2', metrics), metrics
+
+
+def test_our_own_client(server: Running, photo: Image) -> None:
+    remote = Remote(f"http://127.0.0.1:{server.http}")
+    assert remote.is_ready()
+    assert [style.name for style in remote.styles()] == ["fixed-size", "identity", "invert"]
+    assert np.array_equal(remote.stylise(photo, "invert"), 255 - photo)
+    assert np.array_equal(remote.stylise(photo, "invert", Options(strength=0)), photo)
+    assert np.array_equal(_pixels(remote.stylise_file(_png(photo), "invert")), 255 - photo)
+    with pytest.raises(RequestError, match="'none'"):
+        remote.stylise(photo, "none")
+    with pytest.raises(RequestError, match="strength"):
+        remote.stylise(photo, "invert", Options(strength=2))

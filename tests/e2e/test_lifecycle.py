@@ -1,7 +1,8 @@
 """Starting, stopping, dying and coming back, with everything cleaned up."""
 
+import http.client
 import json
-import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from tests import tiny_models as tiny
 from tests.e2e.conftest import Launch
@@ -27,8 +29,8 @@ def is_answering(running: Running) -> bool:
 
 
 def leftovers(running: Running) -> list[Path]:
-    pid = running.process.pid
-    return [*SHM.glob(f"pytrtion{pid}-*"), *running.cache.iterdir()]
+    tokens = set(re.findall(r"styleserve-[0-9a-f]{8}", running.log))
+    return [*running.cache.iterdir(), *(p for token in tokens for p in SHM.glob(f"{token}*"))]
 
 
 def assert_gone(running: Running, family: list[psutil.Process]) -> None:
@@ -148,24 +150,53 @@ def test_a_server_that_dies_again_and_again_gives_up(launch: Launch, tmp_path: P
 def test_remains_of_a_killed_server_are_removed_at_the_next_start(
     launch: Launch, tiny_folder: Path
 ) -> None:
-    first = launch(tiny_folder).wait_ready()
+    first, other = launch(tiny_folder), launch(tiny_folder)
+    first.wait_ready()
+    other.wait_ready()
+    (mine,) = (path.stem for path in first.cache.glob("*.lock"))
+    (others,) = (path.stem for path in other.cache.glob("*.lock"))
+    assert list(SHM.glob(f"{mine}*"))
     family = first.processes()
     first.process.kill()
     first.wait()
     psutil.wait_procs(family, 30)
-    stale = SHM / "pytrtion999999999-0-test"
-    stale.write_bytes(b"x")
-    foreign = SHM / f"pytrtion{os.getpid()}-0-test"
-    foreign.write_bytes(b"x")
-    try:
-        second = launch(tiny_folder, cache_dir=first.cache).wait_ready()
-        assert not stale.exists()
-        assert foreign.exists()
-        assert list(SHM.glob(f"pytrtion{first.process.pid}-*")) == []
-        assert all(f"-{second.process.pid}-" in path.name for path in first.cache.iterdir())
-    finally:
-        foreign.unlink()
-        stale.unlink(missing_ok=True)
+    second = launch(tiny_folder, cache_dir=first.cache).wait_ready()
+    assert list(SHM.glob(f"{mine}*")) == []
+    assert [path for path in first.cache.iterdir() if path.name.startswith(mine)] == []
+    assert list(SHM.glob(f"{others}*"))
+    assert is_answering(second)
+    assert is_answering(other)
+
+
+def test_an_idle_connection_does_not_hold_up_the_stop(launch: Launch, tiny_folder: Path) -> None:
+    running = launch(tiny_folder).wait_ready()
+    running.wait_log("ready after", 5)
+    connection = http.client.HTTPConnection("127.0.0.1", running.http, timeout=30)
+    connection.request("GET", "/v2/health/live")
+    connection.getresponse().read()
+    start = time.monotonic()
+    assert running.stop() == 0
+    assert time.monotonic() - start < 15
+    assert running.messages("ERROR") == []
+    connection.close()
+
+
+def test_a_worker_that_dies_in_a_request_is_soon_replaced(
+    launch: Launch, slow_folder: Path
+) -> None:
+    running = launch(slow_folder).wait_ready()
+    running.wait_log("ready after", 5)
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(running.infer, "slow", image=LARGE) for _ in range(2)]
+        time.sleep(0.7)
+        for worker in running.processes("triton_python"):
+            worker.kill()
+        running.wait_log("restarting", 2)
+        running.wait_log("ready after", 25, after=running.log.index("restarting"))
+        for call in calls:
+            with pytest.raises((InferenceServerException, OSError)):
+                call.result(10)
+    assert is_answering(running)
 
 
 def test_a_full_queue_is_answered_with_503(launch: Launch, slow_folder: Path) -> None:

@@ -1,5 +1,6 @@
 """What server.py refuses: exit code 2 within seconds, one line for each thing to change."""
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -79,8 +80,8 @@ NO_MODELS = {
     "html": (b"<!DOCTYPE html><html><body>Not found</body></html>", "web page"),
     "empty": (b"", "empty"),
     "jpeg": (b"\xff\xd8\xff\xe0" + b"\0" * 100, "JPEG"),
-    "garbage": (bytes(range(256)) * 40, "cannot load"),
-    "truncated": (tiny.invert().SerializeToString()[:-40], "garbage.onnx"),
+    "garbage": (bytes(range(256)) * 40, "damaged"),
+    "truncated": (tiny.invert().SerializeToString()[:-40], "cut short"),
 }
 
 
@@ -107,6 +108,27 @@ def test_models_of_the_wrong_kind_are_all_named(refuse: Refuse, tmp_path: Path) 
     assert {"two.onnx", "last.onnx", "nan.onnx"} == {
         Path(problem.partition(": ")[0]).name for problem in problems
     }
+
+
+def test_a_folder_that_contains_itself_and_a_pipe(refuse: Refuse, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    tiny.save(tiny.identity(), models / "good.onnx")
+    (models / "loop").symlink_to(models)
+    (models / "again").symlink_to(models)
+    os.mkfifo(models / "pipe.onnx")
+    (problem,) = refuse(models)
+    assert "pipe.onnx is no file" in problem
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("access_token", "a b"), ("cache_mb", 65536), ("host", "::1"), ("max_side", -1)],
+)
+def test_a_setting_out_of_range(
+    refuse: Refuse, tiny_folder: Path, setting: str, value: object
+) -> None:
+    (problem,) = refuse(tiny_folder, **{setting: value})
+    assert f"STYLESERVE_{setting.upper()}" in problem
 
 
 def test_absent_provider(refuse: Refuse, tiny_folder: Path) -> None:

@@ -70,7 +70,6 @@ def test_the_models_folder_may_be_a_link(tmp_path: Path) -> None:
     assert find_models(tmp_path / "link") == {"a": tmp_path / "link/x/a-9.onnx"}
 
 
-@pytest.mark.xfail(strict=True, reason="before Python 3.13, rglob does not enter linked folders")
 def test_linked_folders_are_entered(tmp_path: Path) -> None:
     put(tmp_path, "models/a-9.onnx", "elsewhere/b-9.onnx")
     (tmp_path / "models/more").symlink_to("../elsewhere")
@@ -78,7 +77,14 @@ def test_linked_folders_are_entered(tmp_path: Path) -> None:
     assert set(find_models(tmp_path / "models")) == {"a", "b"}
 
 
-@pytest.mark.parametrize("folder", ["", "missing", "a-9.txt"])
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "a-9.onnx")
+
+    with pytest.raises(ModelError, match=r"a-9.onnx is a file; set STYLESERVE_MODELS_DIR"):
+        find_models(tmp_path / "a-9.onnx")
+
+
+@pytest.mark.parametrize("folder", ["", "missing"])
 def test_no_model_is_refused_naming_folder_and_remedy(tmp_path: Path, folder: str) -> None:
     put(tmp_path, "a-9.txt")
 
@@ -142,7 +148,7 @@ def test_every_model_is_loaded_and_told(tmp_path: Path, caplog: pytest.LogCaptur
     tiny.save(tiny.identity((32, 48)), tmp_path / "deep/same-12.onnx")
 
     with caplog.at_level(logging.INFO, "styleserve"):
-        catalog = load_catalog(tmp_path, RUNTIME)
+        catalog = load_catalog(find_models(tmp_path), RUNTIME)
 
     assert set(catalog) == {"negative", "same"}
     assert (catalog["negative"](noise(9, 7), 0) == 255 - noise(9, 7)).all()
@@ -159,7 +165,9 @@ def test_broken_models_among_good_ones_are_refused_together(tmp_path: Path) -> N
     (tmp_path / "dangling-9.onnx").symlink_to("nowhere")
 
     with pytest.raises(ModelError) as caught:
-        load_catalog(tmp_path, RUNTIME)
+        load_catalog(find_models(tmp_path), RUNTIME)
 
-    names = sorted(Path(problem.partition(":")[0]).name for problem in caught.value.problems)
-    assert names == ["broken-9.onnx", "dangling-9.onnx", "two-9.onnx"]
+    broken, dangling, two = sorted(caught.value.problems)
+    assert broken.startswith(f"{tmp_path}/broken-9.onnx is a text file")
+    assert dangling.startswith(f"{tmp_path}/dangling-9.onnx cannot be read")
+    assert two.startswith(f"{tmp_path}/two-9.onnx: a style model has one input")

@@ -119,7 +119,9 @@ def profile(space: bytes, pcs: bytes, tags: dict[bytes, bytes]) -> bytes:
     )
 
 
+@cache
 def srgb() -> bytes:
+    """Make a profile, once: it holds the time to the second."""
     return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
@@ -176,13 +178,13 @@ def test_the_answer_is_a_file_of_the_same_format(file_format: str) -> None:
     assert_close(decode(answer, MAX_PIXELS).pixels, styled, 0 if file_format in LOSSLESS else 3)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 300), (300, 1), (3, 7)])
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_any_size_goes_there_and_back(file_format: str, size: tuple[int, int]) -> None:
-    pixels = np.full((*size, 3), (200, 90, 40), np.uint8)
-    picture = decode(write(pixels, file_format), MAX_PIXELS)
-    assert_close(picture.pixels, pixels, 4)
-    assert_close(decode(encode(picture, pixels), MAX_PIXELS).pixels, pixels, 4)
+def test_any_size_goes_there_and_back(file_format: str) -> None:
+    for size in ((1, 1), (1, 300), (300, 1), (3, 7)):
+        pixels = np.full((*size, 3), (200, 90, 40), np.uint8)
+        picture = decode(write(pixels, file_format), MAX_PIXELS)
+        assert_close(picture.pixels, pixels, 4)
+        assert_close(decode(encode(picture, pixels), MAX_PIXELS).pixels, pixels, 4)
 
 
 def stored(upright: NDArray[Any], orientation: int) -> NDArray[Any]:
@@ -199,15 +201,15 @@ def stored(upright: NDArray[Any], orientation: int) -> NDArray[Any]:
     }[orientation]
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("file_format", WITH_EXIF)
-def test_exif_orientation_is_applied_once(file_format: str, orientation: int) -> None:
-    exif = Image.Exif()
-    exif[ORIENTATION] = orientation
-    data = write(np.ascontiguousarray(stored(scene(), orientation)), file_format, exif=exif)
-    picture = decode(data, MAX_PIXELS)
-    assert_close(picture.pixels, scene(), 3)
-    assert_close(decode(encode(picture, picture.pixels), MAX_PIXELS).pixels, scene(), 4)
+def test_exif_orientation_is_applied_once(file_format: str) -> None:
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[ORIENTATION] = orientation
+        data = write(np.ascontiguousarray(stored(scene(), orientation)), file_format, exif=exif)
+        picture = decode(data, MAX_PIXELS)
+        assert_close(picture.pixels, scene(), 3)
+        assert_close(decode(encode(picture, picture.pixels), MAX_PIXELS).pixels, scene(), 4)
 
 
 @pytest.mark.parametrize("orientation", [3, 6])
@@ -528,12 +530,11 @@ def test_only_the_first_frame_counts(file_format: str) -> None:
     assert getattr(Image.open(io.BytesIO(encode(picture, scene()))), "n_frames", 1) == 1
 
 
-@pytest.mark.parametrize("name", samples())
-def test_the_limit_of_pixels_is_exact(name: str) -> None:
-    data = samples()[name]
-    assert decode(data, 48 * 80).pixels.shape == (48, 80, 3)
-    with pytest.raises(RequestError, match=rf"80x48 pixels.* 1 to {48 * 80 - 1} "):
-        decode(data, 48 * 80 - 1)
+def test_the_limit_of_pixels_is_exact() -> None:
+    for name, data in samples().items():
+        assert decode(data, 48 * 80).pixels.shape == (48, 80, 3), name
+        with pytest.raises(RequestError, match=rf"80x48 pixels.* 1 to {48 * 80 - 1} "):
+            decode(data, 48 * 80 - 1)
 
 
 @pytest.mark.parametrize("name", ["PNG", "JPEG", "GIF", "BMP", "PNG 16 bit"])
@@ -563,7 +564,7 @@ def test_a_tile_larger_than_its_picture_counts() -> None:
 
 @pytest.mark.parametrize("head", [b"zTXt:a\0\0", b"iCCP:a\0\0", b"iTXt:a\0\1\0\0\0"])
 def test_compressed_text_does_not_eat_memory(head: bytes) -> None:
-    packed = zlib.compress(bytes(100_000_000), 9)
+    packed = zlib.compress(bytes(40_000_000), 1)
     data = png(scene(), 2, 8, chunk(head[:4], head[5:] + packed))
     tracemalloc.start()
     with pytest.raises(RequestError, match="too large"):
@@ -588,7 +589,7 @@ def test_cut_files_never_give_a_part_of_the_picture(name: str) -> None:
         decode(data[: len(data) // 3], MAX_PIXELS)
 
 
-@settings(max_examples=1500, deadline=2000, derandomize=True)
+@settings(max_examples=500, deadline=2000, derandomize=True)
 @given(st.data())
 def test_damaged_files_are_refused_or_read_whole(draw: st.DataObject) -> None:
     name = draw.draw(st.sampled_from(sorted(samples())))

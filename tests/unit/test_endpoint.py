@@ -16,7 +16,7 @@ from styleserve import image as pictures
 from styleserve.endpoint import CatalogEndpoint, Limits, Options, StyleEndpoint
 from styleserve.errors import InferenceError, RequestError
 from styleserve.image import Image
-from tests.pictures import noise
+from tests.pictures import noise, png
 
 BOTH = ["styled_image", "styled_encoded"]
 LIMITS = Limits(max_side=1024, max_pixels=10_000)
@@ -56,12 +56,6 @@ def flag(value: bool) -> NDArray[np.bool_]:
 
 def file(content: bytes) -> NDArray[np.object_]:
     return np.array([content], np.object_)
-
-
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    buffer = BytesIO()
-    PillowImage.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def style(stylizer: Stylizer | None = None, **tensors: NDArray[Any]) -> Image:
@@ -131,7 +125,6 @@ def test_the_output_of_the_other_input_is_refused(given_input: str, asked: str) 
         StyleEndpoint(Stylizer(), LIMITS)({given_input: tensor}, [asked])
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="an empty list means none")
 def test_no_output_named_means_all() -> None:
     answer = StyleEndpoint(Stylizer(), LIMITS)({"image": PICTURE}, [])
 
@@ -246,12 +239,12 @@ def test_max_side_defaults_to_the_limit(limit: int, asked: int | None, works_at:
     ("name", "dtype"),
     [("strength", np.float32), ("max_side", np.int32), ("keep_color", np.bool_)],
 )
-@pytest.mark.parametrize("shape", [(0,), (2,), (2, 1)])
-def test_an_option_holds_one_value(name: str, dtype: type, shape: tuple[int, ...]) -> None:
-    told = rf"{name} must hold one value, shape \[1\], got the shape \({shape[0]},"
-    option: dict[str, Any] = {name: np.ones(shape, dtype)}
-    with pytest.raises(RequestError, match=told):
-        style(**option)
+def test_an_option_holds_one_value(name: str, dtype: type) -> None:
+    for shape in ((0,), (2,), (2, 1)):
+        told = rf"{name} must hold one value, shape \[1\], got the shape \({shape[0]},"
+        option: dict[str, Any] = {name: np.ones(shape, dtype)}
+        with pytest.raises(RequestError, match=told):
+            style(**option)
 
 
 def test_one_file_at_a_time() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from styleserve import image as pictures
 from styleserve.errors import RequestError
 from styleserve.image import Image
-from tests.pictures import bright_box, disc, gap, marked, noise, plain
+from tests.pictures import bright_box, corners, disc, gap, marked, noise, plain
 
 SIDES = st.integers(1, 300)
 SIZES = st.tuples(SIDES, SIDES)
@@ -83,13 +83,13 @@ def test_native_canvas_is_as_large_as_needed_and_undone(
         assert (undone == picture).all()
 
 
-@pytest.mark.parametrize("size", EXTREMES)
 @pytest.mark.parametrize("max_side", [0, 1, 7, 1024])
-def test_native_takes_extreme_shapes(size: tuple[int, int], max_side: int) -> None:
-    canvas, frame = pictures.fit_native(noise(*size), max_side, 4, 32)
+def test_native_takes_extreme_shapes(max_side: int) -> None:
+    for size in EXTREMES:
+        canvas, frame = pictures.fit_native(noise(*size), max_side, 4, 32)
 
-    assert min(canvas.shape[:2]) >= 32
-    assert frame.undo(canvas).shape == (*size, 3)
+        assert min(canvas.shape[:2]) >= 32
+        assert frame.undo(canvas).shape == (*size, 3)
 
 
 @pytest.mark.parametrize(
@@ -156,23 +156,23 @@ def test_fixed_canvas_holds_the_whole_picture_centred(
         assert (frame.undo(canvas) == picture).all()
 
 
-@pytest.mark.parametrize("size", EXTREMES)
-def test_fixed_takes_extreme_shapes(size: tuple[int, int]) -> None:
-    canvas, frame = pictures.fit_fixed(noise(*size), (224, 224))
+def test_fixed_takes_extreme_shapes() -> None:
+    for size in EXTREMES:
+        canvas, frame = pictures.fit_fixed(noise(*size), (224, 224))
 
-    assert canvas.shape == (224, 224, 3)
-    assert frame.undo(canvas).shape == (*size, 3)
+        assert canvas.shape == (224, 224, 3)
+        assert frame.undo(canvas).shape == (*size, 3)
 
 
-@pytest.mark.parametrize("size", [(200, 640), (640, 200), (301, 227), (50, 40)])
 @pytest.mark.parametrize("wanted", [(224, 224), (96, 320)])
-def test_a_circle_stays_a_circle(size: tuple[int, int], wanted: tuple[int, int]) -> None:
-    canvas, frame = pictures.fit_fixed(disc(*size), wanted)
+def test_a_circle_stays_a_circle(wanted: tuple[int, int]) -> None:
+    for size in ((200, 640), (640, 200), (301, 227), (50, 40)):
+        canvas, frame = pictures.fit_fixed(disc(*size), wanted)
 
-    for picture in (canvas, frame.undo(canvas)):
-        height, width = bright_box(picture)
-        assert abs(height - width) <= 1 + max(height, width) // 20
-    assert bright_box(frame.undo(canvas)) == pytest.approx(bright_box(disc(*size)), abs=6)
+        for picture in (canvas, frame.undo(canvas)):
+            height, width = bright_box(picture)
+            assert abs(height - width) <= 1 + max(height, width) // 20
+        assert bright_box(frame.undo(canvas)) == pytest.approx(bright_box(disc(*size)), abs=6)
 
 
 @pytest.mark.parametrize("size", [(200, 640), (640, 200), (301, 227), (100, 80)])
@@ -181,23 +181,11 @@ def test_corner_marks_stay_in_their_corners(size: tuple[int, int]) -> None:
 
     canvas, frame = pictures.fit_fixed(picture, (224, 224))
 
-    undone = frame.undo(canvas)
-    for corner in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
-        assert np.abs(undone[corner].astype(int) - picture[corner]).max() <= 8, corner
+    assert gap(corners(frame.undo(canvas)), corners(picture)) <= 8
 
 
-@pytest.mark.parametrize("size", [(4, 8), (8, 4), (6, 8)])
+@pytest.mark.parametrize("size", [(4, 8), (8, 4), (6, 8), (7, 8), (8, 7)])
 def test_the_letterbox_shows_the_edge(size: tuple[int, int]) -> None:
-    assert_letterbox_shows_the_edge(size)
-
-
-@pytest.mark.xfail(strict=True, reason="a letterbox of one line is filled with a mirror image")
-@pytest.mark.parametrize("size", [(7, 8), (8, 7)])
-def test_a_letterbox_of_one_line_shows_the_edge(size: tuple[int, int]) -> None:
-    assert_letterbox_shows_the_edge(size)
-
-
-def assert_letterbox_shows_the_edge(size: tuple[int, int]) -> None:
     picture = noise(*size)
     canvas, frame = pictures.fit_fixed(picture, (8, 8))
     top, left = frame.offset
@@ -240,8 +228,7 @@ def test_rows_columns_and_colours_keep_their_order() -> None:
     canvas, frame = pictures.fit_native(picture, 50, 8, 32)
 
     for shown in (canvas[: frame.fitted[0], : frame.fitted[1]], frame.undo(canvas)):
-        for corner in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
-            assert np.abs(shown[corner].astype(int) - picture[corner]).max() <= 4
+        assert gap(corners(shown), corners(picture)) <= 4
 
 
 # --- colours

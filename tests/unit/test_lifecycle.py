@@ -7,18 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NoReturn
 
-import psutil
 import pytest
 
 from styleserve import lifecycle, machine
 from styleserve.serving import StartError
-from styleserve.settings import ServerSettings
-
-VALUES: dict[str, Any] = {"cache_dir": "nowhere"}
-SETTINGS = ServerSettings(**VALUES)
+from styleserve.settings import ServerSettings, load
 
 
 class Scene:
@@ -41,61 +35,48 @@ class FakeServer:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.workspace = Path("nowhere/styleserve-0")
-        self.alive = True
-        self.worker_status = psutil.STATUS_SLEEPING
-        self.fails_to_start = self.lists_no_workers = False
+        self.whole = True
         self.stops = 0
 
-    def run(self) -> None:
+    def start(self) -> None:
         acts = self.scene.acts
         acts[min(len(self.scene.servers), len(acts)) - 1](self)
-        if self.fails_to_start:
-            raise StartError("it did not start")
 
-    def is_alive(self) -> bool:
-        return self.alive
-
-    def workers(self) -> list[Any]:
-        if self.lists_no_workers:
-            raise psutil.NoSuchProcess(4711)
-        return [SimpleNamespace(status=lambda: self.worker_status)]
+    def is_whole(self) -> bool:
+        return self.whole
 
     def stop(self) -> None:
         self.stops += 1
 
 
 def die(server: FakeServer) -> None:
-    server.alive = False
-
-
-def lose_a_worker(server: FakeServer) -> None:
-    server.worker_status = psutil.STATUS_ZOMBIE
+    server.whole = False
 
 
 def fail_to_start(server: FakeServer) -> None:
-    server.fails_to_start = True
-
-
-def vanish(server: FakeServer) -> None:
-    server.alive = False
-    server.lists_no_workers = True
+    raise StartError("it did not start")
 
 
 def be_stopped(server: FakeServer) -> None:
     server.scene.stop.set()
 
 
+def be_stopped_in_the_start(server: FakeServer) -> None:
+    server.scene.stop.set()
+    raise StartError("it was asked to stop")
+
+
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bool, Scene]]:
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[bool, Scene]]:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/before")
     monkeypatch.setattr(lifecycle, "WATCH_PERIOD_S", 0)
     monkeypatch.setattr(lifecycle, "_raise_stack_limit", lambda: None)
-    monkeypatch.setattr(machine, "clean_leftovers", lambda cache_dir: [])
+    monkeypatch.setattr(machine, "SHM", tmp_path / "shm")
 
     def play(*acts: Callable[[FakeServer], None]) -> tuple[bool, Scene]:
         scene = Scene(list(acts))
         monkeypatch.setattr(lifecycle, "Server", scene)
-        orderly = lifecycle.run({}, SETTINGS, scene.stop)
+        orderly = lifecycle.run({}, load(["--cache-dir", str(tmp_path / "cache")]), scene.stop)
         assert all(server.stops == 1 for server in scene.servers)
         return orderly, scene
 
@@ -105,37 +86,39 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bool, Scene]]:
 Run = Callable[..., tuple[bool, Scene]]
 
 
-def test_an_orderly_stop_restarts_nothing(run: Run) -> None:
-    orderly, scene = run(be_stopped)
+@pytest.mark.parametrize("act", [be_stopped, be_stopped_in_the_start])
+def test_an_orderly_stop_restarts_nothing_and_is_no_error(
+    run: Run, act: Callable[[FakeServer], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "styleserve"):
+        orderly, scene = run(act)
 
     assert orderly
     assert len(scene.servers) == 1
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+    assert "stop" in caplog.messages[-1]
 
 
-def test_a_stop_before_the_start_starts_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = threading.Event()
-    stop.set()
-
-    assert lifecycle.run({}, SETTINGS, stop)
-
-
-@pytest.mark.parametrize("act", [die, lose_a_worker, fail_to_start])
-def test_what_died_is_restarted(
-    run: Run, act: Callable[[FakeServer], None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [(die, "a process of Triton has died, restarting it"), (fail_to_start, "it did not start")],
+)
+def test_what_died_is_restarted_and_its_reason_told(
+    run: Run, act: Callable[[FakeServer], None], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     orderly, scene = run(act, act, be_stopped)
 
     assert orderly
     assert len(scene.servers) == 3
-    assert sum(record.levelno == logging.ERROR for record in caplog.records) == 2
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in errors] == [reason] * 2
 
 
-@pytest.mark.xfail(strict=True, raises=psutil.NoSuchProcess, reason="ends the program")
-def test_what_died_right_after_the_start_is_restarted(run: Run) -> None:
-    orderly, scene = run(vanish, be_stopped)
+def test_a_stop_before_the_start_starts_nothing(run: Run) -> None:
+    stop = threading.Event()
+    stop.set()
 
-    assert orderly
-    assert len(scene.servers) == 2
+    assert lifecycle.run({}, load([]), stop)
 
 
 def test_it_gives_up_after_five_restarts(run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +129,6 @@ def test_it_gives_up_after_five_restarts(run: Run, caplog: pytest.LogCaptureFixt
     assert "giving up: 5 restarts in 600 s" in caplog.messages
 
 
-@pytest.mark.xfail(strict=True, reason="an orderly stop is counted as one more death")
 def test_a_stop_after_five_restarts_is_orderly(run: Run) -> None:
     orderly, scene = run(die, die, die, die, die, be_stopped)
 
@@ -174,33 +156,30 @@ def test_the_window_is_ten_minutes(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert len(scene.servers) == 6
 
 
-def test_the_workspace_goes_with_the_server(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("act", [die, fail_to_start, be_stopped_in_the_start])
+def test_all_that_a_server_leaves_goes_with_it(
+    run: Run, tmp_path: Path, act: Callable[[FakeServer], None]
 ) -> None:
     def fill(server: FakeServer) -> None:
         server.workspace = tmp_path / "workspace"
         (server.workspace / "model-store").mkdir(parents=True)
+        machine.SHM.mkdir()
+        (machine.SHM / f"pytrtion{os.getpid()}-1").touch()
+        act(server)
+
+    def look(server: FakeServer) -> None:
+        assert [path for path in tmp_path.rglob("*") if path != machine.SHM] == []
         be_stopped(server)
 
-    run(fill)
+    run(fill, look)
 
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path != machine.SHM] == []
 
 
 def test_the_server_finds_this_pythons_library(run: Run) -> None:
     run(be_stopped)
 
     assert os.environ["LD_LIBRARY_PATH"].endswith(":/before")
-
-
-class GoneProcess(psutil.Process):
-    def status(self) -> NoReturn:
-        raise psutil.NoSuchProcess(4711)
-
-
-def test_a_process_that_is_gone_is_not_running() -> None:
-    assert not lifecycle._is_running(GoneProcess())
-    assert lifecycle._is_running(psutil.Process())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """StyleModel on tiny models with known answers: sizes, values, refusals, threads."""
 
+import hashlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,10 @@ from styleserve.model import StyleModel
 from styleserve.probe import Tensor
 from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
-from tests.pictures import bright_box, disc, gap, marked, noise, plain
+from tests.pictures import bright_box, corners, disc, gap, marked, noise, plain
 
 RUNTIME = Runtime.create("cpu", threads=1)
 SIDES = st.integers(1, 300)
-CUT_SHORT = pytest.mark.xfail(strict=True, reason="only a C++ signature is left of the message")
 SIZES = [(1, 1), (1, 300), (300, 1), (2, 3), (31, 33), (32, 32), (227, 301), (480, 640)]
 
 
@@ -58,16 +58,16 @@ def with_label(made: ModelProto, key: str, value: str) -> ModelProto:
 # --- sizes
 
 
-@pytest.mark.parametrize("name", ["identity", "invert", "stride", "fixed"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["identity", "stride", "fixed"])
 @pytest.mark.parametrize("max_side", [0, 1, 20, 1024])
 def test_the_answer_has_the_size_of_the_picture(
-    models: dict[str, StyleModel], name: str, size: tuple[int, int], max_side: int
+    models: dict[str, StyleModel], name: str, max_side: int
 ) -> None:
-    styled = models[name](noise(*size), max_side)
+    for size in SIZES:
+        styled = models[name](noise(*size), max_side)
 
-    assert styled.shape == (*size, 3)
-    assert styled.dtype == np.uint8
+        assert styled.shape == (*size, 3)
+        assert styled.dtype == np.uint8
 
 
 @given(height=SIDES, width=SIDES)
@@ -94,8 +94,7 @@ def test_a_fixed_size_keeps_circles_and_corners(tmp_path: Path) -> None:
     styled = model(marked(200, 640), 0)
 
     assert abs(height - width) <= 8
-    for corner in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
-        assert np.abs(styled[corner].astype(int) - marked(200, 640)[corner]).max() <= 8
+    assert gap(corners(styled), corners(marked(200, 640))) <= 8
 
 
 def test_a_multiple_is_found_by_probing(models: dict[str, StyleModel]) -> None:
@@ -109,8 +108,7 @@ def test_a_multiple_is_taken_from_the_file(tmp_path: Path) -> None:
     assert load(labelled, tmp_path).describe()["multiple"] == 8
 
 
-@pytest.mark.xfail(strict=True, raises=(ValueError, ZeroDivisionError), reason="no ModelError")
-@pytest.mark.parametrize("told", ["abc", "0", "1.5"])
+@pytest.mark.parametrize("told", ["abc", "0", "-4", "1.5", "9999"])
 def test_a_senseless_multiple_in_the_file_is_refused(tmp_path: Path, told: str) -> None:
     with pytest.raises(ModelError, match="multiple"):
         load(with_label(tiny.identity(), metadata.SIZE_MULTIPLE, told), tmp_path)
@@ -138,32 +136,32 @@ def test_red_and_blue_rows_and_columns_are_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "pixel"),
+    ("value", "pixels"),
     [
-        *((-1e10, 0), (-300, 0), (-1, 0), (-0.6, 0), (0.4, 0), (0.6, 1), (127.2, 127)),
-        *((254.4, 254), (254.6, 255), (255.4, 255), (256, 255), (300, 255), (65_537, 255)),
-        (1e9, 255),
+        *((-1e30, {0}), (-1e10, {0}), (-300, {0}), (-0.6, {0}), (0.4, {0}), (0.6, {1})),
+        *((127.2, {127}), (254.4, {254}), (254.6, {255}), (255.4, {255}), (256, {255})),
+        *((65_537, {255}), (1e9, {255}), (3e9, {255}), (1e30, {255})),
+        *((0.5, {0, 1}), (1.5, {1, 2}), (253.5, {253, 254}), (254.5, {254, 255})),
     ],
 )
-def test_values_are_rounded_and_clipped(tmp_path: Path, value: float, pixel: int) -> None:
-    assert (load(constant(value), tmp_path)(plain(5, 40), 0) == pixel).all()
+def test_values_are_rounded_and_clipped(tmp_path: Path, value: float, pixels: set[int]) -> None:
+    styled = load(constant(value), tmp_path)(plain(5, 40), 0)
+
+    assert set(np.unique(styled)) <= pixels
 
 
-@pytest.mark.parametrize("value", [0.5, 1.5, 253.5, 254.5])
-def test_halves_go_to_a_neighbour(tmp_path: Path, value: float) -> None:
-    assert abs(int(load(constant(value), tmp_path)(plain(5, 40), 0)[0, 0, 0]) - value) == 0.5
-
-
-@pytest.mark.xfail(strict=True, reason="values above 2^31 come out black")
-@pytest.mark.parametrize("value", [3e9, 1e30])
-def test_huge_values_are_white(tmp_path: Path, value: float) -> None:
-    assert (load(constant(value), tmp_path)(plain(5, 40), 0) == 255).all()
-
-
-@pytest.mark.xfail(strict=True, reason="cv2.checkRange answers a tuple, which is always true")
-@pytest.mark.parametrize("operator", ["Log", "Reciprocal"])  # -inf and inf at 0
-def test_an_answer_without_numbers_fails_alone(tmp_path: Path, operator: str) -> None:
-    model = load(tiny.model([tiny.node(operator, ["image"])], size=None), tmp_path)
+@pytest.mark.parametrize(
+    ("operator", "shift"), [("Reciprocal", 9), ("Log", 9), ("Log", 10)], ids=["inf", "-inf", "nan"]
+)
+def test_one_value_that_is_no_number_fails_alone(tmp_path: Path, operator: str, shift: int) -> None:
+    """Compute f(x + brightest - shift): no number at 0 in a picture whose brightest value is 9."""
+    nodes = [
+        tiny.node("ReduceMax", ["image"], "brightest", axes=[0, 1, 2, 3], keepdims=1),
+        tiny.node("Add", ["image", "brightest"], "sum"),
+        tiny.node("Sub", ["sum", "shift"], "shifted"),
+        tiny.node(operator, ["shifted"]),
+    ]
+    model = load(tiny.model(nodes, size=None, shift=np.array([float(shift)])), tmp_path)
     bad = plain(40, 40, 9)
     bad[17, 23, 1] = 0
 
@@ -258,7 +256,6 @@ def test_a_model_that_does_not_work_is_refused(tmp_path: Path, made: ModelProto,
         load(made, tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="cv2.checkRange answers a tuple, which is always true")
 @pytest.mark.parametrize("size", [None, (32, 32)])
 def test_a_model_that_gives_no_numbers_is_refused(
     tmp_path: Path, size: tuple[int, int] | None
@@ -268,21 +265,22 @@ def test_a_model_that_gives_no_numbers_is_refused(
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "told"),
     [
-        pytest.param(b"", marks=CUT_SHORT),
-        b"<!DOCTYPE html><html></html>",
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-        tiny.invert().SerializeToString()[:-40],
-        b"\x89PNG\r\n\x1a\n" + bytes(100),
+        (b"", "is an empty file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git-LFS pointer"),
+        (tiny.invert().SerializeToString()[:-40], "damaged or cut short"),
     ],
-    ids=["empty", "page", "pointer", "truncated", "picture"],
+    ids=["empty", "pointer", "truncated"],
 )
-def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_model_is_refused_in_one_line(
+    tmp_path: Path, content: bytes, told: str
+) -> None:
+    """`test_convert` has all kinds of files."""
     path = tmp_path / "bad-9.onnx"
     path.write_bytes(content)
 
-    with pytest.raises(ModelError, match=r"bad-9\.onnx: ") as caught:
+    with pytest.raises(ModelError, match=rf"bad-9\.onnx.* {told}") as caught:
         StyleModel(path, RUNTIME)
 
     assert_readable(caught.value)
@@ -292,7 +290,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path: Path, content:
     ("made", "told"),
     [
         (tiny.unknown_operator(), "Swirl"),
-        pytest.param(tiny.identity(opset=99), "IR version", marks=CUT_SHORT),
+        (tiny.identity(opset=99), "IR version"),
     ],
 )
 def test_a_model_for_another_runtime_is_refused_naming_what_it_needs(
@@ -310,7 +308,7 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path, folder: bool) -> None:
     if folder:
         path.mkdir()
 
-    with pytest.raises(ModelError, match=r"bad-9\.onnx: ") as caught:
+    with pytest.raises(ModelError, match=r"bad-9\.onnx cannot be read") as caught:
         StyleModel(path, RUNTIME)
 
     assert_readable(caught.value)
@@ -341,21 +339,14 @@ def test_describe_tells_sizes_and_provider(models: dict[str, StyleModel]) -> Non
 
 
 def test_describe_tells_where_a_converted_model_comes_from(tmp_path: Path) -> None:
-    details = converted(tmp_path).describe()
+    source, target = tmp_path / "raw.onnx", tmp_path / "served.onnx"
+    convert.convert(tiny.save(tiny.invert((32, 32)), source), target, 18, "like a negative")
+
+    details = StyleModel(target, RUNTIME).describe()
 
     assert details["description"] == "like a negative"
-    assert len(details["source_sha256"]) == 64
-
-
-@pytest.mark.xfail(strict=True, reason="convert does not write styleserve.opset")
-def test_describe_tells_the_opset_of_a_converted_model(tmp_path: Path) -> None:
-    assert converted(tmp_path).describe()["opset"] == "18"
-
-
-def converted(folder: Path) -> StyleModel:
-    source, target = folder / "raw.onnx", folder / "served.onnx"
-    convert.convert(tiny.save(tiny.invert((32, 32)), source), target, 18, "like a negative")
-    return StyleModel(target, RUNTIME)
+    assert details["opset"] == "18"
+    assert details["source_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
 
 
 # --- threads
@@ -369,7 +360,6 @@ def test_many_sizes_at_once_equal_one_by_one(models: dict[str, StyleModel]) -> N
         at_once = list(pool.map(lambda size: models["stride"](noise(*size), 150), sizes))
 
     assert all((one == other).all() for one, other in zip(one_by_one, at_once, strict=True))
-    assert max(gap(one, other) for one, other in zip(one_by_one, at_once, strict=True)) == 0
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3])

@@ -1,7 +1,6 @@
 """The program: exit codes, what is told on a refusal, the order of the steps."""
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -18,11 +17,8 @@ from styleserve.errors import ConfigError, ModelError
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give the signals back to pytest, and leave logging and settings alone."""
+    """Give the signals back to pytest, and leave logging alone."""
     monkeypatch.setattr(logs, "set_up", lambda log_format, level: None)
-    for name in os.environ:
-        if name.upper().startswith("STYLESERVE_"):
-            monkeypatch.delenv(name)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in handlers.items():
@@ -41,6 +37,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return do
 
+    monkeypatch.setattr(catalog, "find_models", step("find", {"udnie": Path("udnie-9.onnx")}))
     monkeypatch.setattr(machine, "check", step("check", None))
     monkeypatch.setattr(machine, "clean_leftovers", step("clean", [Path("old")]))
     monkeypatch.setattr(catalog, "load_catalog", step("load", {}))
@@ -50,7 +47,18 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_everything_is_checked_before_anything_is_served(steps: list[str]) -> None:
     assert server.main(["--providers", "cpu"]) == 0
-    assert steps == ["check", "clean", "load", "run"]
+    assert steps == ["find", "check", "clean", "load", "run"]
+
+
+def test_the_machine_is_asked_for_room_for_every_name(
+    steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(machine, "check", lambda settings, names: asked.extend(names))
+
+    server.main(["--providers", "cpu"])
+
+    assert sorted(asked) == ["catalog", "udnie"]
 
 
 def test_leftovers_and_the_runtime_are_told(
@@ -81,7 +89,11 @@ def test_a_bad_setting_is_exit_code_2(
 
 @pytest.mark.parametrize(
     ("module", "name", "error"),
-    [(machine, "check", ConfigError), (catalog, "load_catalog", ModelError)],
+    [
+        (catalog, "find_models", ModelError),
+        (machine, "check", ConfigError),
+        (catalog, "load_catalog", ModelError),
+    ],
 )
 def test_every_problem_is_told_in_its_own_line(
     steps: list[str],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -52,10 +52,41 @@ class Request:
         return self.tensors
 
 
+class MetricFamily:
+    """Counts, in its class, each metric of each family that a worker makes."""
+
+    COUNTER = "counter"
+    counts: ClassVar[dict[tuple[str, str, str], int]] = {}  # name, model, reason
+
+    def __init__(self, name: str, description: str, kind: str) -> None:
+        assert kind == self.COUNTER
+        assert description
+        self.name = name
+
+    def Metric(self, labels: dict[str, str]) -> "Metric":  # noqa: N802  Triton's name
+        assert set(labels) == {"model", "reason"}
+        return Metric((self.name, labels["model"], labels["reason"]))
+
+
+class Metric:
+    def __init__(self, key: tuple[str, str, str]) -> None:
+        self._key = key
+        MetricFamily.counts[key] = 0  # so it is seen before the first failure
+
+    def increment(self, value: float) -> None:
+        MetricFamily.counts[self._key] += int(value)
+
+
 class PyTritonModel:
     """Answers like PyTriton's worker: the callable's whole traceback as the message."""
 
+    ready = False
+
+    def initialize(self, args: dict[str, str]) -> None:
+        self.ready = True
+
     def execute(self, requests: list[Request]) -> list[Response]:
+        assert self.ready
         for request in requests:
             if request.failure:
                 raise RuntimeError("".join(traceback.format_exception(request.failure)))
@@ -64,9 +95,10 @@ class PyTritonModel:
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Response]]:
-    """Load the worker as Triton does; return its `execute`."""
+    """Load the worker as Triton does, for the model udnie; return its `execute`."""
     utils = ModuleType("triton_python_backend_utils")
     vars(utils).update(TritonError=TritonError, InferenceResponse=Response)
+    vars(utils).update(MetricFamily=MetricFamily)
     vars(utils).update(Logger=type("Logger", (), {"log_error": staticmethod(LOGGED.append)}))
     model = ModuleType(f"{FOLDER}.pytriton_model")
     vars(model).update(TritonPythonModel=PyTritonModel)
@@ -78,7 +110,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Response]]:
     loaded: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     LOGGED.clear()
+    MetricFamily.counts.clear()
     worker = loaded.TritonPythonModel()
+    worker.initialize({"model_name": "udnie", "model_version": "1"})
     return lambda *requests: worker.execute(list(requests))
 
 
@@ -101,8 +135,15 @@ def error_of(response: Response) -> TritonError:
     return response.error
 
 
+def counted() -> dict[str, int]:
+    """Tell how many failures were counted, by whose fault; all of them of this model."""
+    assert {key[:2] for key in MetricFamily.counts} == {("styleserve_request_failure", "udnie")}
+    return {reason: count for (_, _, reason), count in MetricFamily.counts.items()}
+
+
 def test_an_answer_is_passed_on(answer: Callable[..., list[Response]]) -> None:
     assert [each.error for each in answer(Request(), Request())] == [None, None]
+    assert counted() == {"caller": 0, "server": 0}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +158,7 @@ def test_a_callers_mistake_is_told_in_one_line(
     assert error_of(response).code == TritonError.INVALID_ARG
     assert error_of(response).message == " ".join(text.split())
     assert LOGGED == []
+    assert counted() == {"caller": 1, "server": 0}
 
 
 def test_our_fault_is_internal(answer: Callable[..., list[Response]]) -> None:
@@ -124,6 +166,7 @@ def test_our_fault_is_internal(answer: Callable[..., list[Response]]) -> None:
 
     assert error_of(response).code == TritonError.INTERNAL
     assert error_of(response).message == "it failed at 9x9"
+    assert counted() == {"caller": 0, "server": 1}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +186,7 @@ def test_anything_else_is_hidden_and_logged(
     assert error_of(response).code == TritonError.INTERNAL
     assert error_of(response).message == "the server failed inside; its log has the details"
     assert "Traceback" in LOGGED[0]
+    assert counted() == {"caller": 0, "server": 1}
 
 
 @pytest.mark.parametrize("tensor", [Tensor(0, 5, 3), Tensor(5, 0, 3), Tensor(0)])
@@ -154,13 +198,16 @@ def test_a_side_of_zero_never_reaches_pytriton(
     (response,) = answer(request)
 
     assert error_of(response).code == TritonError.INVALID_ARG
-    assert "at least one pixel" in error_of(response).message
+    assert error_of(response).message.startswith("an input has no values; ")
+    assert counted() == {"caller": 1, "server": 0}
     assert LOGGED == []
 
 
 def test_one_failure_stays_one_failure(answer: Callable[..., list[Response]]) -> None:
     bad, empty = Request(raised(RequestError("no"))), Request(None, [Tensor(0)])
+    broken = Request(raised(KeyError("x")))
 
-    responses = answer(Request(), bad, Request(), empty, Request())
+    responses = answer(Request(), bad, Request(), empty, broken, Request())
 
-    assert [each.error is None for each in responses] == [True, False, True, False, True]
+    assert [each.error is None for each in responses] == [True, False, True, False, False, True]
+    assert counted() == {"caller": 2, "server": 1}
