@@ -1,0 +1,49 @@
+"""The command line's arguments and their ranges."""
+
+import pytest
+
+from styleserve.arguments import parse
+
+USUAL = ["a.jpg", "out", "--style", "dots"]
+
+
+def test_options_may_stand_anywhere() -> None:
+    for argv in (USUAL, ["a.jpg", "--style", "dots", "out"], ["--style", "dots", "a.jpg", "out"]):
+        arguments = parse(argv)
+        assert (arguments.paths, arguments.style) == (["a.jpg", "out"], "dots")
+
+
+def test_the_defaults() -> None:
+    arguments = parse(USUAL)
+    assert (arguments.strength, arguments.keep_color, arguments.max_side) == (1.0, False, None)
+    assert (arguments.in_flight, arguments.overwrite, arguments.skip) == (4, False, False)
+    assert arguments.url is None
+
+
+def test_a_dash_is_a_path_and_list_needs_none() -> None:
+    assert parse(["-", "-", "--style", "dots"]).paths == ["-", "-"]
+    assert parse(["--list"]).list
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ([*USUAL, "--strength", "1.01"], "must be from 0 (original) to 1 (style), got '1.01'"),
+        ([*USUAL, "--strength", "nan"], "got 'nan'"),
+        ([*USUAL, "--strength", "much"], "got 'much'"),
+        ([*USUAL, "--max-side", "0"], "must be from 1 to 65536, got '0'"),
+        ([*USUAL, "--max-side", "-5"], "got '-5'"),
+        ([*USUAL, "--in-flight", "65"], "must be from 1 to 64, got '65'"),
+        ([*USUAL, "--overwrite", "--skip"], "not allowed with"),
+        (["a.jpg", "--style", "dots"], "are needed"),
+        (["a.jpg", "out"], "are needed"),
+        (["a.jpg", "-", "--style", "dots", "--json"], "cannot both go to standard output"),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(argv)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
