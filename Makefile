@@ -1,4 +1,5 @@
 .DEFAULT_GOAL := help
+SHELL := bash
 VENV ?= .venv
 # numpy < 2, which PyTriton needs, has no wheels for Python 3.13; ONNX Runtime has none for 3.10.
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
@@ -6,13 +7,16 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	&& echo $$p && break; done)
 ENV = PATH="$(abspath $(VENV))/bin:$$PATH"
 
-.PHONY: help run test check fix models zoo bench
+.PHONY: help run test check fix models zoo bench browser
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-run: models  ## Build the environment, prepare the models, start the server
-	$(ENV) python server.py
+run: models  ## Build the environment, prepare the models, start the server and the page
+	@export $(ENV) STYLESERVE_URL=$${STYLESERVE_URL:-http://localhost:$${STYLESERVE_HTTP_PORT:-8000}}; \
+	python server.py & python client.py & \
+	trap 'kill $$(jobs -p) 2>/dev/null' INT TERM; \
+	wait -n; code=$$?; kill $$(jobs -p) 2>/dev/null; wait; exit $$code
 
 models: $(VENV)/models  ## Convert the raw models with DVC
 	$(ENV) dvc repro --quiet
@@ -21,7 +25,7 @@ zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model
 	cd models/zoo && $(ENV) dvc update pointilism-9.onnx.dvc udnie-9.onnx.dvc
 	cd models/zoo && $(ENV) dvc repro --quiet --keep-going
 
-test: check models  ## Install everything, lint, check the types, run all tests
+test: check models browser  ## Install everything, lint, check the types, run all tests
 	$(ENV) pytest
 
 check: $(VENV)/dev  ## Lint and check the types
@@ -33,8 +37,13 @@ fix: $(VENV)/dev  ## Format, and mend what the linter can
 	$(ENV) ruff check --fix .
 	$(ENV) ruff format .
 
+browser:
+	@test -n "$$CHROMIUM" || command -v chromium >/dev/null \
+	|| { test $$(id -u) = 0 && apt-get update -qq && apt-get install -yqq --no-install-recommends \
+	chromium fonts-dejavu-core >/dev/null; } || echo "no Chromium, so the tests of the page skip"
+
 bench: $(VENV)/dev models  ## Measure speed and memory
-	$(ENV) python benchmarks/overhead.py
+	$(ENV) PYTHONPATH=. python benchmarks/overhead.py
 
 $(VENV)/python: 
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed, python3 is \

@@ -33,7 +33,7 @@ def set_up(log_format: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # PyTriton logs every failed request as a warning with its traceback; we log our own faults.
     logging.getLogger("pytriton").setLevel(logging.ERROR)
-    for name in ("sh", "asyncio", "urllib3"):
+    for name in ("sh", "asyncio", "urllib3", "httpx", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
