@@ -74,7 +74,7 @@ def test_a_photo_as_a_file(styles: Running, folder: Path) -> None:
 
 
 def test_the_python_snippet(styles: Running, folder: Path) -> None:
-    (snippet,) = BLOCKS["python"]
+    snippet, _ = BLOCKS["python"]
     code = snippet.replace("localhost:8000", f"127.0.0.1:{styles.http}")
     answer = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, timeout=60, check=False

@@ -4,6 +4,7 @@ import re
 import subprocess
 
 import pytest
+from pydantic import SecretStr
 
 from styleserve.catalog import served_name
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
@@ -13,15 +14,16 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_every_setting_is_told_with_its_default_and_meaning() -> None:
-    table = README.partition("<!-- settings")[2].partition("<!-- end of settings")[0]
-    told = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", table, re.MULTILINE)
+    tables = README.partition("<!-- settings")[2].partition("<!-- end of settings")[0]
+    told = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", tables, re.MULTILINE)
     wanted = []
-    for name, field in ServerSettings.model_fields.items():
-        default = "" if name == "access_token" else str(field.default)
-        wanted.append((PREFIX + name.upper(), f"`{default}`" if default else "empty"))
-    assert [row[:2] for row in told] == wanted
-    descriptions = [field.description for field in ServerSettings.model_fields.values()]
-    assert [row[2] for row in told] == descriptions
+    for fields in (ServerSettings.model_fields, ClientSettings.model_fields):
+        for name, field in fields.items():
+            secret = isinstance(field.default, SecretStr)
+            default = "" if secret else str(field.default)
+            shown = f"`{default}`" if default else "empty"
+            wanted.append((PREFIX + name.upper(), shown, field.description))
+    assert told == wanted
 
 
 def test_only_real_settings_are_named() -> None:
