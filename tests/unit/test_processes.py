@@ -1,8 +1,10 @@
 """Processes of our own: all below one, those that have ended, the end of all."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -99,6 +101,22 @@ def test_killing_ends_all_of_them(start: Start) -> None:
     processes.kill(roots)
 
     assert not any(map(processes.is_running, family))
+
+
+def test_what_tracks_shared_memory_does_its_work_after_the_kill(
+    start: Start, tmp_path: Path
+) -> None:
+    """It ends by itself, once the process that it tracks has let go of its end of a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "resource_tracker").write_text("read -r _ <pipe; sleep 0.1; echo >done")
+    shell = start(f"cd {tmp_path}; sh resource_* & exec 3>pipe; echo ready; read -r _")
+    members = processes.workers(shell.pid)
+    assert ["resource_tracker" in str(each.cmdline()) for each in members] == [False, True]
+
+    processes.kill(members[:1])
+
+    assert (tmp_path / "done").exists()
+    assert not any(map(processes.is_running, members))
 
 
 def test_killing_leaves_other_processes_alone(start: Start) -> None:
