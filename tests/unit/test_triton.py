@@ -1,5 +1,7 @@
 """Triton as a process, with a shell in the place of tritonserver and nothing on its ports."""
 
+import itertools
+import signal
 import subprocess
 import threading
 import time
@@ -18,11 +20,11 @@ Child = subprocess.Popen[bytes]
 Make = Callable[..., TritonProcess]
 Shell = Callable[[str], Child]
 
-# Shells with one process below them. The first ends on the signal that ends Triton, the second
-# does not, and the third never notices that the process below it has ended.
+# Shells with processes below them. The first ends on the signal that ends Triton, the second does
+# not, and the third, until it is told to go on, does not notice when one below it has ended.
 ORDERLY = "trap 'kill $!; exit' INT; sleep 60 & echo ready; wait"
 DEAF = "trap '' INT; sleep 60 & echo ready; wait"
-FROZEN = "sleep 60 & echo ready; kill -STOP $$"
+FROZEN = "sleep 60 & sleep 60 & echo ready; kill -STOP $$; wait"
 
 
 @pytest.fixture
@@ -111,6 +113,10 @@ def test_the_token_is_the_given_one_or_a_new_random_one(make: Make) -> None:
     assert given == "s3cret"
     assert len(one) >= 16
     assert one != other
+
+
+def test_triton_does_not_ask_the_workers_for_configurations_that_it_has(make: Make) -> None:
+    assert make()._triton_server_config["strict-model-config"] is True
 
 
 def test_all_files_lie_under_names_that_are_claimed_and_released(
@@ -213,8 +219,30 @@ def test_a_start_ends_when_it_is_vain_and_leaves_nothing(
     with pytest.raises(StartError, match=f"^Triton did not start: {told}$"):
         server.start()
 
-    assert len(members) == 2
+    assert len(members) > 1
     assert ends(members[0])
+
+
+def test_a_worker_that_has_ended_and_is_soon_gone_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch, make: Make, shell: Shell
+) -> None:
+    child = shell(FROZEN)
+    first, _ = psutil.Process(child.pid).children()
+    first.kill()
+    polls = itertools.count()
+
+    def is_ready(host: str, port: int) -> bool:
+        if next(polls) < 3:
+            return False
+        child.send_signal(signal.SIGCONT)
+        first.wait(5)
+        return True
+
+    monkeypatch.setattr(health, "is_ready", is_ready)
+
+    server = started(make, child, monkeypatch, run=TritonProcess._wait_for_server)
+
+    assert server.is_whole()
 
 
 @pytest.mark.parametrize(
@@ -255,9 +283,13 @@ def raiser(failure: Exception) -> Callable[[TritonProcess], None]:
 
 
 def started(
-    make: Make, child: Child, monkeypatch: pytest.MonkeyPatch, alive: bool = True
+    make: Make,
+    child: Child,
+    monkeypatch: pytest.MonkeyPatch,
+    alive: bool = True,
+    run: Callable[[TritonProcess], object] = lambda server: None,
 ) -> TritonProcess:
-    use_run(monkeypatch, lambda server: None)
+    use_run(monkeypatch, run)
     monkeypatch.setattr(TritonProcess, "is_alive", lambda server: alive)
     server = make(child)
     server.start()
