@@ -139,7 +139,7 @@ def load_client() -> ClientSettings:
     try:
         settings = ClientSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
     except ValidationError as error:
-        raise ConfigError(*(_problem(item) for item in error.errors())) from error
+        raise ConfigError(*(_problem(item, flag=False) for item in error.errors())) from error
     if bool(settings.client_user) != bool(settings.client_password.get_secret_value()):
         raise ConfigError(
             f"{PREFIX}CLIENT_USER and {PREFIX}CLIENT_PASSWORD belong together: set both or none"
@@ -165,10 +165,8 @@ def _unknown(name: str) -> str:
     return f"{PREFIX}{name.upper()} is no setting of this server; {hint}"
 
 
-def _problem(item: Any) -> str:  # noqa: ANN401  pydantic's ErrorDetails
+def _problem(item: Any, flag: bool = True) -> str:  # noqa: ANN401  pydantic's ErrorDetails
     field = str(item["loc"][0])
     reason = item["msg"][:1].lower() + item["msg"][1:]
-    return (
-        f"{field}: {reason}, got {item['input']!r}; "
-        f"set {PREFIX}{field.upper()} or --{field.replace('_', '-')}"
-    )
+    name = f"{PREFIX}{field.upper()}" + (f" or --{field.replace('_', '-')}" if flag else "")
+    return f"{field}: {reason}, got {item['input']!r}; set {name}"

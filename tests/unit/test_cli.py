@@ -77,7 +77,7 @@ def test_a_bad_setting_is_named(capsys: Captured, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("STYLESERVE_CLIENT_TIMEOUT", "soon")
     assert cli.main(["--list"]) == cli.REFUSED
     (line,) = capsys.readouterr().err.splitlines()
-    assert "STYLESERVE_CLIENT_TIMEOUT is 'soon'" in line
+    assert "STYLESERVE_CLIENT_TIMEOUT" in line
 
 
 def test_a_server_that_fails_is_1(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from styleserve import lifecycle, machine
-from styleserve.serving import StartError
+from styleserve import lifecycle
 from styleserve.settings import ServerSettings, load
+from styleserve.triton import StartError
 
 
 class Scene:
@@ -34,9 +34,8 @@ class Scene:
 class FakeServer:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self.workspace = Path("nowhere/styleserve-0")
         self.whole = True
-        self.stops = 0
+        self.calls: list[str] = []
 
     def start(self) -> None:
         acts = self.scene.acts
@@ -46,7 +45,13 @@ class FakeServer:
         return self.whole
 
     def stop(self) -> None:
-        self.stops += 1
+        self.calls.append("stop")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+    def release(self) -> None:
+        self.calls.append("release")
 
 
 def die(server: FakeServer) -> None:
@@ -71,13 +76,12 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[
     monkeypatch.setenv("LD_LIBRARY_PATH", "/before")
     monkeypatch.setattr(lifecycle, "WATCH_PERIOD_S", 0)
     monkeypatch.setattr(lifecycle, "_raise_stack_limit", lambda: None)
-    monkeypatch.setattr(machine, "SHM", tmp_path / "shm")
 
     def play(*acts: Callable[[FakeServer], None]) -> tuple[bool, Scene]:
         scene = Scene(list(acts))
         monkeypatch.setattr(lifecycle, "Server", scene)
         orderly = lifecycle.run({}, load(["--cache-dir", str(tmp_path / "cache")]), scene.stop)
-        assert all(server.stops == 1 for server in scene.servers)
+        assert all(server.calls.count("release") == 1 for server in scene.servers)
         return orderly, scene
 
     return play
@@ -156,24 +160,37 @@ def test_the_window_is_ten_minutes(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert len(scene.servers) == 6
 
 
-@pytest.mark.parametrize("act", [die, fail_to_start, be_stopped_in_the_start])
-def test_all_that_a_server_leaves_goes_with_it(
-    run: Run, tmp_path: Path, act: Callable[[FakeServer], None]
+@pytest.mark.parametrize(
+    ("act", "ends"),
+    [
+        (die, ["kill", "stop", "kill", "release"]),
+        (fail_to_start, ["stop", "kill", "release"]),
+        (be_stopped, ["stop", "kill", "release"]),
+    ],
+)
+def test_nothing_of_a_server_outlives_it_and_what_lost_a_process_is_killed_at_once(
+    run: Run, act: Callable[[FakeServer], None], ends: list[str]
 ) -> None:
-    def fill(server: FakeServer) -> None:
-        server.workspace = tmp_path / "workspace"
-        (server.workspace / "model-store").mkdir(parents=True)
-        machine.SHM.mkdir()
-        (machine.SHM / f"pytrtion{os.getpid()}-1").touch()
-        act(server)
-
     def look(server: FakeServer) -> None:
-        assert [path for path in tmp_path.rglob("*") if path != machine.SHM] == []
+        assert server.scene.servers[0].calls == ends  # before the next one starts
         be_stopped(server)
 
-    run(fill, look)
+    _, scene = run(act, look)
 
-    assert [path for path in tmp_path.rglob("*") if path != machine.SHM] == []
+    assert scene.servers[0].calls == ends
+
+
+def test_files_are_released_even_if_we_fail(run: Run) -> None:
+    servers: list[FakeServer] = []
+
+    def fail(server: FakeServer) -> None:
+        servers.append(server)
+        raise KeyError("a bug")
+
+    with pytest.raises(KeyError):
+        run(fail)
+
+    assert servers[0].calls == ["stop", "kill", "release"]
 
 
 def test_the_server_finds_this_pythons_library(run: Run) -> None:

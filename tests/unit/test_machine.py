@@ -1,4 +1,4 @@
-"""What is asked of the machine before the start, and what is cleaned up."""
+"""What is asked of the machine before the start."""
 
 import os
 import re
@@ -16,12 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from styleserve import machine
+from styleserve import leftovers, machine
 from styleserve.errors import ConfigError
 from styleserve.settings import ServerSettings
 
 PORTS = ("http_port", "grpc_port", "metrics_port")
-DEAD, ALIVE = 111, 222
 
 
 @pytest.fixture
@@ -38,15 +37,6 @@ def folder() -> Iterator[Path]:
     """A folder whose path is short enough for the sockets of a cache, which tmp_path is not."""
     with TemporaryDirectory() as name:
         yield Path(name)
-
-
-@pytest.fixture
-def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "shm"
-    folder.mkdir()
-    monkeypatch.setattr(machine, "SHM", folder)
-    monkeypatch.setattr(psutil, "pid_exists", lambda pid: pid in (ALIVE, os.getpid()))
-    return folder
 
 
 NAMES = ("catalog", "n" * 20)
@@ -239,24 +229,21 @@ def test_the_longest_name_has_just_room_for_its_socket(
     cache = folder / ("x" * (100 - excess))
 
     machine.check(settings(free_ports, cache), NAMES)
-    socket_path = machine.new_workspace(cache) / f"{max(NAMES, key=len)}_0_0-server.sock"
+    workspace = cache / f"{leftovers.PREFIX}{machine.new_token()}"
+    socket_path = workspace / f"{max(NAMES, key=len)}_0_0-server.sock"
     assert len(str(socket_path)) == 107  # all that Linux takes
     assert problems(free_ports, folder / ("x" * (101 - excess)))
 
 
-def test_workspaces_are_new_each_time_and_below_the_home_folder(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_tokens_are_new_each_time() -> None:
     """PyTriton would use the dead connections of an older server on the same path."""
-    monkeypatch.setenv("HOME", str(folder))
+    tokens = {machine.new_token() for _ in range(100)}
 
-    one, other = (machine.new_workspace(Path("~/cache")) for _ in range(2))
-
-    assert one != other
-    assert one.parent == other.parent == folder / "cache"
+    assert len(tokens) == 100
+    assert all(token.isalnum() for token in tokens)  # part of file names and of patterns
 
 
-# --- shared memory
+# --- shared memory and memory
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -284,6 +271,32 @@ def test_just_enough_shared_memory_is_taken(
     assert problems(free_ports, folder, max_pixels=1001)
 
 
+@pytest.mark.parametrize(
+    ("path", "free"), [("folder", 77), ("none", 0)], ids=["a folder", "no folder"]
+)
+def test_free_shared_memory_is_that_of_its_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, free: int
+) -> None:
+    (folder / "folder").mkdir()
+    monkeypatch.setattr(machine, "SHM", folder / path)
+    places = {folder / "folder": SimpleNamespace(free=77)}
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: places[place])
+
+    assert machine.free_shm() == free
+
+
+def test_a_cache_of_more_than_half_of_the_memory_is_told(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2000 << 20))
+
+    machine.check(settings(free_ports, folder, cache_mb=1000), NAMES)
+    (told,) = problems(free_ports, folder, cache_mb=1001)
+
+    assert "cache_mb: 1001 MiB are more than half of this machine's 2000 MiB" in told
+    assert "STYLESERVE_CACHE_MB" in told
+
+
 def test_all_problems_are_told_at_once(
     free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,62 +306,3 @@ def test_all_problems_are_told_at_once(
 
     with socket.create_server(("127.0.0.1", free_ports["http_port"])):
         assert len(problems(free_ports, folder / "file")) == 4
-
-
-# --- leftovers
-
-
-def test_only_what_dead_servers_left_is_removed(shm: Path, tmp_path: Path) -> None:
-    own = os.getpid()
-    cache = tmp_path / "cache"
-    gone = [
-        *(shm / f"pytrtion{DEAD}-abc", shm / f"pytrtion{own}-abc"),
-        *(cache / f"styleserve-{DEAD}-1f", machine.new_workspace(cache)),
-    ]
-    kept = [
-        *(shm / f"pytrtion{ALIVE}-abc", shm / f"other{DEAD}-abc", shm / "pytrtion-abc"),
-        *(cache / f"styleserve-{ALIVE}-1f", cache / "styleserve-x", cache / f"styleserve-{DEAD}"),
-        *(cache / f"my-styleserve-{DEAD}-1f", cache / "styleserve-"),
-    ]
-    for path in (*gone, *kept):
-        if path.parent == shm:
-            path.touch()
-        else:
-            (path / "model-store").mkdir(parents=True)
-
-    assert sorted(machine.clean_leftovers(cache)) == sorted(gone)
-    assert not any(path.exists() for path in gone)
-    assert all(path.exists() for path in kept)
-    assert machine.clean_leftovers(cache) == []
-
-
-def test_a_leftover_that_goes_by_itself_is_no_problem(
-    shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stale = shm / f"pytrtion{DEAD}-abc"
-    stale.touch()
-
-    def vanish(pid: int) -> bool:
-        stale.unlink()
-        return False
-
-    monkeypatch.setattr(psutil, "pid_exists", vanish)
-
-    assert machine.clean_leftovers(tmp_path) == [stale]
-
-
-def test_a_leftover_of_another_user_is_left(
-    shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shm / f"pytrtion{DEAD}-abc").touch()
-
-    def refuse(path: Path, missing_ok: bool = False) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "unlink", refuse)
-
-    assert machine.clean_leftovers(tmp_path) == []
-
-
-def test_a_cache_that_was_removed_has_no_leftovers(shm: Path, tmp_path: Path) -> None:
-    assert machine.clean_leftovers(tmp_path / "gone") == []

@@ -11,8 +11,10 @@ from types import ModuleType
 import pytest
 
 import server
-from styleserve import catalog, lifecycle, logs, machine
+from styleserve import catalog, leftovers, lifecycle, logs, machine
 from styleserve.errors import ConfigError, ModelError
+
+OLD = Path("old")
 
 
 @pytest.fixture(autouse=True)
@@ -39,15 +41,16 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(catalog, "find_models", step("find", {"udnie": Path("udnie-9.onnx")}))
     monkeypatch.setattr(machine, "check", step("check", None))
-    monkeypatch.setattr(machine, "clean_leftovers", step("clean", [Path("old")]))
+    monkeypatch.setattr(leftovers, "clean", lambda folder: step(f"clean {folder}", [OLD])())
     monkeypatch.setattr(catalog, "load_catalog", step("load", {}))
     monkeypatch.setattr(lifecycle, "run", step("run", True))
     return done
 
 
 def test_everything_is_checked_before_anything_is_served(steps: list[str]) -> None:
-    assert server.main(["--providers", "cpu"]) == 0
-    assert steps == ["find", "check", "clean", "load", "run"]
+    assert server.main(["--providers", "cpu", "--cache-dir", "~/mine"]) == 0
+    cleaned = [f"clean {machine.SHM}", f"clean {Path.home() / 'mine'}"]
+    assert steps == ["find", "check", *cleaned, "load", "run"]
 
 
 def test_the_machine_is_asked_for_room_for_every_name(
@@ -67,7 +70,7 @@ def test_leftovers_and_the_runtime_are_told(
     with caplog.at_level(logging.INFO, "styleserve"):
         server.main(["--providers", "cpu", "--threads", "3", "--models-dir", "here"])
 
-    assert "removed old, left by a server that was killed" in caplog.messages
+    assert f"removed {OLD}, left by a server that was killed" in caplog.messages
     assert "loading models from here: providers cpu, 3 threads, 1 at once" in caplog.messages
 
 
@@ -121,7 +124,7 @@ def test_an_absent_provider_is_exit_code_2(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_asks_to_stop(
+def test_a_signal_while_serving_asks_to_stop(
     steps: list[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     def run(catalog: object, options: object, stop: threading.Event) -> bool:
@@ -132,6 +135,24 @@ def test_a_signal_asks_to_stop(
     monkeypatch.setattr(lifecycle, "run", run)
 
     assert server.main(["--providers", "cpu"]) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("module", "name"), [(machine, "check"), (catalog, "load_catalog")])
+def test_a_signal_before_anything_is_served_ends_the_program(
+    steps: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    module: ModuleType,
+    name: str,
+) -> None:
+    monkeypatch.setattr(module, name, lambda *_: signal.raise_signal(number))
+
+    with pytest.raises(SystemExit) as caught:
+        server.main(["--providers", "cpu"])
+
+    assert caught.value.code == 0
+    assert "run" not in steps
 
 
 def test_a_refusal_is_seen_without_any_log_settings(

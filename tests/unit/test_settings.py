@@ -34,7 +34,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default(
 SAMPLES = {
     "models_dir": "some/folder, with [odd] name",
     "host": "127.0.0.1",
-    "access_token": "a,b{c",
+    "access_token": "aZ0._~-",
     "providers": "cuda,cpu",
     "cache_dir": "~/cache",
     "log_format": "json",
@@ -120,6 +120,7 @@ def test_an_unknown_variable_in_lower_case_is_refused(monkeypatch: pytest.Monkey
         (["--max-pixels", "0"], "max_pixels: .*got '0'"),
         (["--max-pixels", "9" * 30], "max_pixels: "),
         (["--cache-mb", "true"], "cache_mb: .*integer.*got 'true'"),
+        (["--host", "::"], "host: .*got '::'"),
         (["--log-level", "loud"], "log_level: .*'debug', 'info'.*got 'loud'"),
         (["--log-format", "xml"], "log_format: .*'text' or 'json'.*got 'xml'"),
     ],
@@ -183,6 +184,46 @@ def test_the_token_is_never_shown() -> None:
     assert "s3cret" not in repr(settings)
     assert "s3cret" not in str(settings.model_dump())
     assert settings.access_token.get_secret_value() == "s3cret"
+
+
+@pytest.mark.parametrize("token", ["two words", "a,b", "a{b", "größe", "a:b", "a\n"])
+def test_a_token_that_triton_would_cut_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ConfigError, match=r"^access_token: .*STYLESERVE_ACCESS_TOKEN$") as caught:
+        load(["--access-token", token])
+
+    assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["JSON", "Json"])
+def test_the_log_is_told_in_any_case(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.setenv("STYLESERVE_LOG_LEVEL", "WARNING")
+
+    settings = load(["--log-format", word])
+
+    assert (settings.log_format, settings.log_level) == ("json", "warning")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--threads", "-1"], "threads: "),
+        (["--nope"], "error parsing CLI: "),
+        (["--http-port", "8001"], "the HTTP, gRPC and metrics ports must differ"),
+        (["--access-token", "a b"], "access_token: "),
+    ],
+)
+def test_unknown_variables_are_told_together_with_whatever_else_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], told: str
+) -> None:
+    monkeypatch.setenv("STYLESERVE_MAX_SIZE", "9")
+
+    with pytest.raises(ConfigError) as caught:
+        load(flags)
+
+    unknown, other = caught.value.problems
+    assert unknown.startswith("STYLESERVE_MAX_SIZE is no setting")
+    assert "did you mean STYLESERVE_MAX_SIDE" in unknown
+    assert other.startswith(told)
 
 
 def test_any_word_can_be_a_token() -> None:

@@ -1,14 +1,16 @@
 """Triton's worker with readable errors, run with stand-ins for Triton and for PyTriton's worker."""
 
 import importlib.util
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import styleserve
@@ -34,11 +36,14 @@ class Response:
 
 
 class Tensor:
-    def __init__(self, *shape: int) -> None:
-        self._shape = shape
+    def __init__(self, *shape: int, values: list[bytes] | None = None) -> None:
+        self._array = np.zeros(shape, np.uint8) if values is None else np.array(values, object)
 
     def shape(self) -> list[int]:
-        return list(self._shape)
+        return list(self._array.shape)
+
+    def as_numpy(self) -> np.ndarray[Any, Any]:
+        return self._array
 
 
 @dataclass
@@ -201,6 +206,27 @@ def test_a_side_of_zero_never_reaches_pytriton(
     assert error_of(response).message.startswith("an input has no values; ")
     assert counted() == {"caller": 1, "server": 0}
     assert LOGGED == []
+
+
+@pytest.mark.parametrize("tensor", [Tensor(10, 10, 1), Tensor(values=[b"x" * 60, b"x" * 40])])
+@pytest.mark.parametrize(("free", "fits"), [(101, True), (100, False)])
+def test_what_shared_memory_cannot_take_never_reaches_pytriton(
+    answer: Callable[..., list[Response]],
+    monkeypatch: pytest.MonkeyPatch,
+    tensor: Tensor,
+    free: int,
+    fits: bool,
+) -> None:
+    places = {"/dev/shm": SimpleNamespace(free=free)}
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: places[place])
+
+    (response,) = answer(Request(None, [tensor, Tensor(1)]))
+
+    assert (response.error is None) is fits
+    assert counted() == {"caller": 0, "server": int(not fits)}
+    if not fits:
+        assert error_of(response).code == TritonError.INTERNAL
+        assert "enlarge /dev/shm" in error_of(response).message
 
 
 def test_one_failure_stays_one_failure(answer: Callable[..., list[Response]]) -> None:
