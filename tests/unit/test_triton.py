@@ -32,7 +32,9 @@ def shell() -> Iterator[Shell]:
     started: list[tuple[Child, list[psutil.Process]]] = []
 
     def start(script: str) -> Child:
-        child = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+        # What runs in the background of a script ignores SIGINT, and so would all below it.
+        command = ["env", "--default-signal=INT", "sh", "-c", script]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert child.stdout
         assert child.stdout.readline() == b"ready\n"
         started.append((child, processes.workers(child.pid)))
