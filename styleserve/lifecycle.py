@@ -60,9 +60,11 @@ def _serve(catalog: Catalog, settings: ServerSettings, stop: threading.Event) ->
     except StartError as error:
         LOGGER.log(logging.INFO if stop.is_set() else logging.ERROR, "%s", error)
     finally:
-        server.stop()
-        server.kill()
-        server.release()
+        try:
+            server.stop()
+        finally:
+            server.kill()
+            server.release()
 
 
 def _watch(server: Server, stop: threading.Event) -> None:

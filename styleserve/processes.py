@@ -22,10 +22,13 @@ def helpers(worker: psutil.Process) -> list[psutil.Process]:
 
     Not those that live for a moment, in which Python looks up a library.
     """
-    try:
-        return [child for child in worker.children() if "multiprocessing" in str(child.cmdline())]
-    except psutil.NoSuchProcess:
-        return []
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in worker.children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "multiprocessing" in str(child.cmdline()):
+                    found.append(child)
+    return found
 
 
 def is_running(process: psutil.Process) -> bool:

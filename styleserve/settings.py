@@ -20,6 +20,12 @@ LOWER = BeforeValidator(str.lower)
 TOKEN = re.compile(r"[A-Za-z0-9._~-]*")  # what passes through Triton's command line
 
 
+def _no_ipv6(host: str) -> str:
+    if ":" in host:
+        raise ValueError("an IPv4 address or a name is needed, PyTriton knows no IPv6")
+    return host
+
+
 class ServerSettings(BaseSettings):
     """Serve every ONNX image-to-image model of a folder over HTTP, gRPC and metrics."""
 
@@ -37,9 +43,7 @@ class ServerSettings(BaseSettings):
 
     models_dir: Path = Path("models/converted")
     """Folder with the served models; every *.onnx at any depth below it."""
-    host: str = Field(
-        "0.0.0.0", pattern="^[^:]*$"
-    )  # containers need it; the README's security section says what is open
+    host: Annotated[str, AfterValidator(_no_ipv6)] = "0.0.0.0"
     """IPv4 address, or name, to listen on."""
     http_port: int = Field(8000, ge=1, le=65535)
     """Port of the HTTP endpoint."""

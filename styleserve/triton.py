@@ -39,9 +39,8 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
 
     def __init__(self, settings: ServerSettings, stop: threading.Event) -> None:
         """Prepare a Triton; a set `stop` ends a start that is under way."""
-        token = machine.new_token()
         folders = (machine.SHM, settings.cache_dir.expanduser())
-        self._claims = [Claim(folder, token) for folder in folders]
+        self._claims = [Claim(folder, machine.new_token()) for folder in folders]
         self._home = folders[1] / self._claims[1].name
         self._settings = settings
         self._local = "127.0.0.1" if settings.host == "0.0.0.0" else settings.host

@@ -41,11 +41,11 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:  # noqa: ANN401  Triton's types exist in its worker only
-        if any(0 in tensor.shape() for tensor in request.inputs()):
-            return self._error("an input has no values; a picture has at least one pixel", True)
-        if sum(map(_size, request.inputs())) > shutil.disk_usage("/dev/shm").free:
-            return self._error(FULL, False)  # the write would end this process
         try:
+            if any(0 in tensor.shape() for tensor in request.inputs()):
+                return self._error("an input has no values; a picture has at least one pixel", True)
+            if sum(map(_size, request.inputs())) > shutil.disk_usage("/dev/shm").free:
+                return self._error(FULL, False)  # the write would end this process
             return super().execute([request])[0]
         except Exception as error:  # noqa: BLE001  the outermost boundary of the worker
             raised, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
