@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from styleserve.errors import ConfigError
@@ -43,6 +43,7 @@ class ServerSettings(BaseSettings):
 
     models_dir: Path = Path("models/converted")
     """Folder with the served models; every *.onnx at any depth below it."""
+    # Containers need this default; the README tells what is open.
     host: Annotated[str, AfterValidator(_no_ipv6)] = "0.0.0.0"
     """IPv4 address, or name, to listen on."""
     http_port: int = Field(8000, ge=1, le=65535)
