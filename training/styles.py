@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 from training.canvas import SIDE_PX, Colour, Points, field, palette, scattered, shifted, tone
 
 _JEWELS = ("c8102e", "f2a900", "005eb8", "00843d", "6a1b9a", "00a3ad", "f4e3b2", "e86a10", "0b2a6b")
+_PANES = ("c8102e", "f2a900", "1f6fd0", "12924a", "8a35b5", "19b5c0", "f7e8bc", "ee7420", "f6a5b5")
 _NIGHT = ("0b1f4b", "14397d", "1f5fae", "3b8fd0", "86bfe0", "e8dfae", "f2c230", "e8931c", "1c5a52")
 _POSTER = ("d9381e", "f4b41a", "1b4f9c", "123a33", "f08a5d", "5aa9a4", "2a2438", "e7c9d3", "8bb174")
 _PAPER: Colour = (244, 236, 216)
@@ -72,11 +73,11 @@ def _path(point: Points, direction: Callable[[Points], Points], steps: int) -> P
     return np.concatenate(points)
 
 
-def glass(seed: int = 3) -> Image.Image:
+def glass(seed: int = 6) -> Image.Image:
     """A stained-glass window: panes of one bright colour each, between dark leads."""
     rng = np.random.default_rng(seed)
     centres = scattered(rng, spacing=50)
-    colours, hue = palette(_JEWELS), field(rng, finest_px=260)
+    colours, hue = palette(_PANES), field(rng, finest_px=260)
     panes = np.array(
         [shifted(tone(t + rng.normal(0, 0.6), colours), rng, 12) for t in hue(centres)], float
     )

@@ -22,7 +22,14 @@ from training import run as preview  # noqa: E402
 from training.errors import TrainingError  # noqa: E402
 from training.export import export_onnx  # noqa: E402
 from training.loop import Recipe, Training, learning_rate  # noqa: E402
-from training.losses import gram, luminance_mismatch, out_of_range, relative_error  # noqa: E402
+from training.losses import (  # noqa: E402
+    colours_along_lines,
+    gram,
+    luminance_mismatch,
+    out_of_range,
+    palette_distance,
+    relative_error,
+)
 from training.network import StyleNetwork, folded  # noqa: E402
 from training.pictures import Photos, load_picture  # noqa: E402
 from training.vgg import LossNetwork, load_loss_network  # noqa: E402
@@ -291,6 +298,9 @@ def test_losses_of_known_pictures() -> None:
     assert luminance_mismatch(255 - picture, picture).item() == pytest.approx(2, abs=1e-4)
     assert out_of_range(picture) == 0
     assert out_of_range(torch.full((1, 3, 8, 8), 255.0 + 64)) == 1
+    colours = colours_along_lines(picture)
+    assert palette_distance(picture.flip(2), colours).item() == pytest.approx(0, abs=1e-6)
+    assert palette_distance(255 - picture / 2, colours) > 0.1
     assert torch.equal(gram(torch.ones(1, 2, 4, 4)), torch.ones(1, 2, 2))
 
 
