@@ -2,10 +2,10 @@
 
 Perceptual losses after Gatys, Ecker and Bethge, "Image Style Transfer Using Convolutional Neural
 Networks" (2016) and Johnson, Alahi and Fei-Fei (2016). Each is divided by the energy of its target,
-so that one set of weights suits every style picture. Three more: the palette must be the style's
+so that one set of weights suits every style picture. Four more: the palette must be the style's
 (sliced Wasserstein distance, Rabin, Peyré, Delon and Bernot, "Wasserstein Barycenter and Its
 Application to Texture Mixing", 2011), coarse luminance must follow the photo's, which keeps faces,
-and values must be such as a picture can hold.
+values must be such as a picture can hold, and nothing may repeat with the cells of the network.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ _CONTENT_LAYER = 1
 _LUMINANCE_POOL_PX = 8
 _PALETTE_POOL_PX = 2
 _PALETTE_DIRECTIONS = 24
+_GRID_PX, _GRID_TILE_PX = 4, 32
 _RGB_TO_LUMINANCE = (0.299, 0.587, 0.114)
 
 
@@ -33,6 +34,7 @@ class Weights:
     variation: float = 0.05
     luminance: float = 1.5
     palette: float = 1.0
+    grid: float = 1.0
     range: float = 1.0
 
 
@@ -60,6 +62,7 @@ class PerceptualLoss:
             "variation": weights.variation * roughness(result) / self.roughness,
             "luminance": weights.luminance * luminance_mismatch(result, photo),
             "palette": weights.palette * palette_distance(result, self.colours),
+            "grid": weights.grid * grid_pattern(result),
             "range": weights.range * out_of_range(result),
         }
         return losses | {"total": torch.stack(list(losses.values())).sum()}
@@ -125,6 +128,20 @@ def _coarse_luminance(pixels: Tensor) -> Tensor:
     luminance = red * pixels[:, 0] + green * pixels[:, 1] + blue * pixels[:, 2]
     coarse = F.avg_pool2d(luminance, _LUMINANCE_POOL_PX).flatten(1)
     return coarse - coarse.mean(1, keepdim=True)
+
+
+def grid_pattern(pixels: Tensor) -> Tensor:
+    """Return how strong, squared and in units of 16, the pattern is that repeats every 4 pixels.
+
+    The network enlarges its innermost maps four times, and what it paints alike in each of their
+    cells shows as fine stripes. Strokes lie anywhere; so over a tile they average out.
+    """
+    rows, columns = (length // _GRID_TILE_PX for length in pixels.shape[2:])
+    tiles = pixels[..., : rows * _GRID_TILE_PX, : columns * _GRID_TILE_PX]
+    cells = _GRID_TILE_PX // _GRID_PX
+    shape = (*pixels.shape[:2], rows, cells, _GRID_PX, columns, cells, _GRID_PX)
+    pattern = tiles.reshape(shape).mean((3, 6))
+    return ((pattern - pattern.mean((3, 5), keepdim=True)) / 16).square().mean()
 
 
 def out_of_range(pixels: Tensor) -> Tensor:

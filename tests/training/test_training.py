@@ -25,6 +25,7 @@ from training.loop import Recipe, Training, learning_rate  # noqa: E402
 from training.losses import (  # noqa: E402
     colours_along_lines,
     gram,
+    grid_pattern,
     luminance_mismatch,
     out_of_range,
     palette_distance,
@@ -301,6 +302,10 @@ def test_losses_of_known_pictures() -> None:
     colours = colours_along_lines(picture)
     assert palette_distance(picture.flip(2), colours).item() == pytest.approx(0, abs=1e-6)
     assert palette_distance(255 - picture / 2, colours) > 0.1
+    striped = torch.full((1, 3, 64, 64), 128.0)
+    assert grid_pattern(striped) == 0
+    striped[..., ::4] += 16
+    assert grid_pattern(striped).item() == pytest.approx(3 / 16)
     assert torch.equal(gram(torch.ones(1, 2, 4, 4)), torch.ones(1, 2, 2))
 
 
