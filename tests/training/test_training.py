@@ -341,6 +341,6 @@ def test_the_contact_sheet_shows_every_style_on_every_photo(photos: Path, tmp_pa
     export_onnx(StyleNetwork(), tmp_path / "raw" / "plain-9.onnx")
     sheet.make_sheet(tmp_path / "raw", photos, tmp_path / "sheet.jpg")
     with Image.open(tmp_path / "sheet.jpg") as made:
-        assert made.width > 2 * 320 and made.height > 3 * 320
+        assert made.width > 2 * 280 and made.height > 3 * 280
     with pytest.raises(TrainingError, match="found 0"):
         sheet.make_sheet(tmp_path, photos, tmp_path / "sheet.jpg")
