@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--crop", type=int, default=recipe.crop, help="side of the photos' crops, pixels")
     add("--rate", type=float, default=recipe.rate, help="learning rate")
     add("--style-side", type=int, default=recipe.style_side, help="short side of the style, pixels")
-    for name in ("content", "style", "variation", "luminance"):
+    for name in ("content", "style", "variation", "luminance", "palette", "grid"):
         add(f"--{name}", type=float, default=getattr(weights, name), help=f"weight of {name}")
     add("--output", type=Path, default=MODELS, help="folder for the ONNX file")
     add(
@@ -117,6 +117,8 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         style=options.style,
         variation=options.variation,
         luminance=options.luminance,
+        palette=options.palette,
+        grid=options.grid,
     )
     return Recipe(
         weights=weights,

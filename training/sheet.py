@@ -14,10 +14,10 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from training.errors import TrainingError
 from training.pictures import load_picture
 
-_TILE_PX = 320
+_TILE_PX = 288
 _GAP_PX = 6
 _CAPTION_PX = 30
-_QUALITY = 82
+_QUALITY = 74
 
 
 def make_sheet(models: Path, photos: Path, target: Path) -> None:

@@ -14,8 +14,10 @@ from PIL import Image, ImageDraw
 from training.canvas import SIDE_PX, Colour, Points, field, palette, scattered, shifted, tone
 
 _JEWELS = ("c8102e", "f2a900", "005eb8", "00843d", "6a1b9a", "00a3ad", "f4e3b2", "e86a10", "0b2a6b")
+_PANES = ("e0253f", "ffc21a", "2f86ea", "24b062", "a04fd0", "2cc9d6", "fbf0cc", "ff8a30", "f9b4c4")
 _NIGHT = ("0b1f4b", "14397d", "1f5fae", "3b8fd0", "86bfe0", "e8dfae", "f2c230", "e8931c", "1c5a52")
 _POSTER = ("d9381e", "f4b41a", "1b4f9c", "123a33", "f08a5d", "5aa9a4", "2a2438", "e7c9d3", "8bb174")
+_LEAD_PX = 10
 _PAPER: Colour = (244, 236, 216)
 _INK: Colour = (22, 20, 26)
 
@@ -72,11 +74,11 @@ def _path(point: Points, direction: Callable[[Points], Points], steps: int) -> P
     return np.concatenate(points)
 
 
-def glass(seed: int = 3) -> Image.Image:
+def glass(seed: int = 6) -> Image.Image:
     """A stained-glass window: panes of one bright colour each, between dark leads."""
     rng = np.random.default_rng(seed)
     centres = scattered(rng, spacing=50)
-    colours, hue = palette(_JEWELS), field(rng, finest_px=260)
+    colours, hue = palette(_PANES), field(rng, finest_px=260)
     panes = np.array(
         [shifted(tone(t + rng.normal(0, 0.6), colours), rng, 12) for t in hue(centres)], float
     )
@@ -87,7 +89,7 @@ def glass(seed: int = 3) -> Image.Image:
         for part in zip(*(_two_nearest(across + row) for row in down), strict=True)
     )
     gap, glow = second - first, 1.12 - 0.006 * first
-    pixels = np.where(gap[:, None] < 7, _INK, panes[owner] * glow[:, None])
+    pixels = np.where(gap[:, None] < _LEAD_PX, _INK, panes[owner] * glow[:, None])
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8).reshape(SIDE_PX, SIDE_PX, 3))
 
 
