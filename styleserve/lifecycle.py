@@ -18,7 +18,7 @@ LOGGER = logging.getLogger(__name__)
 # Triton copies a JSON body onto a thread's stack and dies where it does not fit. Half of this is
 # the largest body; the memory is reserved, not used.
 STACK_BYTES = 512 << 20
-WATCH_PERIOD_S = 0.25
+WATCH_PERIOD_S = 0.75
 MAX_RESTARTS = 5
 RESTART_WINDOW_S = 600.0
 

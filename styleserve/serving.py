@@ -4,7 +4,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,9 @@ CATALOG_OUTPUTS = (
     Tensor(name="details", dtype=bytes, shape=(-1,)),
 )
 
+# While one runs a model, the other takes its next request in or its last answer out.
+INSTANCES = 2
+
 Endpoint = Callable[[Tensors, list[str]], Answer]
 
 
@@ -50,19 +53,22 @@ class Server(TritonProcess):
         limits = Limits(settings.max_side, settings.max_pixels)
         for name, stylizer in catalog.items():
             style = StyleEndpoint(stylizer, limits)
-            self._bind(name, style, STYLE_INPUTS, STYLE_OUTPUTS, settings.cache_mb > 0)
-        self._bind(RESERVED, CatalogEndpoint(catalog), CATALOG_INPUTS, CATALOG_OUTPUTS, False)
+            cached = settings.cache_mb > 0
+            self._bind(name, [style] * INSTANCES, STYLE_INPUTS, STYLE_OUTPUTS, cached)
+        listing = [CatalogEndpoint(catalog)]
+        self._bind(RESERVED, listing, CATALOG_INPUTS, CATALOG_OUTPUTS, cached=False)
 
     def _bind(
         self,
         name: str,
-        endpoint: Endpoint,
+        endpoints: Sequence[Endpoint],
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
         cached: bool,
     ) -> None:
         config = ModelConfig(batching=False, response_cache=cached)
-        self.bind(name, _Callable(name, endpoint), inputs, outputs, config=config, strict=True)
+        calls = [_Callable(name, endpoint) for endpoint in endpoints]
+        self.bind(name, calls, inputs, outputs, config=config, strict=True)
         folder = self.store(name)
         # Not in PyTriton's ModelConfig: a queue with an end, and a worker with readable errors.
         with (folder / "config.pbtxt").open("a") as file:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from styleserve.errors import ConfigError
@@ -22,7 +23,7 @@ TOKEN = re.compile(r"[A-Za-z0-9._~-]*")  # what passes through Triton's command 
 
 def _no_ipv6(host: str) -> str:
     if ":" in host:
-        raise ValueError("an IPv4 address or a name is needed, PyTriton knows no IPv6")
+        raise PydanticCustomError("host", "an IPv4 address or a name is needed, no IPv6")
     return host
 
 

@@ -7,6 +7,7 @@ the model store, next to PyTriton's; it may import nothing of this package.
 """
 
 import shutil
+import time
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -16,6 +17,7 @@ from .pytriton_model import TritonPythonModel as PyTritonModel
 # The class that was raised tells who must act: `styleserve.errors` draws the tree.
 CALLER_FAULT = "RequestError"
 OUR_FAULT = "InferenceError"
+HANDSHAKES, HANDSHAKE_PAUSE_S = 50, 0.1
 FULL = "the server's shared memory is full; its operator must enlarge /dev/shm"
 HIDDEN = "the server failed inside; its log has the details"
 
@@ -25,7 +27,7 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
 
     def initialize(self, args: dict[str, str]) -> None:
         """Start the worker and its failure counters."""
-        super().initialize(args)
+        self._initialize(args)
         self._family = pb_utils.MetricFamily(
             name="styleserve_request_failure",
             description="Failed requests, by whose fault it was: caller or server",
@@ -35,6 +37,18 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
             reason: self._family.Metric(labels={"model": args["model_name"], "reason": reason})
             for reason in ("caller", "server")
         }
+
+    def _initialize(self, args: dict[str, str]) -> None:
+        # PyTriton's second worker of a model asks the first, and fails if that does not listen yet.
+        is_first = args["model_instance_name"].endswith("_0")
+        for left in reversed(range(1 if is_first else HANDSHAKES)):
+            try:
+                super().initialize(args)
+                return
+            except pb_utils.TritonModelException:
+                if not left:
+                    raise
+                time.sleep(HANDSHAKE_PAUSE_S)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request on its own, so that one failure stays one failure."""

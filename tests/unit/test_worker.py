@@ -82,12 +82,21 @@ class Metric:
         MetricFamily.counts[self._key] += int(value)
 
 
+class TritonModelException(Exception):  # noqa: N818  Triton's name
+    pass
+
+
 class PyTritonModel:
     """Answers like PyTriton's worker: the callable's whole traceback as the message."""
 
     ready = False
 
+    deaf = 0  # times that the first worker of the model does not listen yet
+
     def initialize(self, args: dict[str, str]) -> None:
+        if self.deaf:
+            type(self).deaf -= 1
+            raise TritonModelException("Connection refused")
         self.ready = True
 
     def execute(self, requests: list[Request]) -> list[Response]:
@@ -99,11 +108,11 @@ class PyTritonModel:
 
 
 @pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Response]]:
-    """Load the worker as Triton does, for the model udnie; return its `execute`."""
+def worker(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
+    """Load the worker as Triton does."""
     utils = ModuleType("triton_python_backend_utils")
     vars(utils).update(TritonError=TritonError, InferenceResponse=Response)
-    vars(utils).update(MetricFamily=MetricFamily)
+    vars(utils).update(MetricFamily=MetricFamily, TritonModelException=TritonModelException)
     vars(utils).update(Logger=type("Logger", (), {"log_error": staticmethod(LOGGED.append)}))
     model = ModuleType(f"{FOLDER}.pytriton_model")
     vars(model).update(TritonPythonModel=PyTritonModel)
@@ -116,9 +125,35 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Response]]:
     spec.loader.exec_module(loaded)
     LOGGED.clear()
     MetricFamily.counts.clear()
-    worker = loaded.TritonPythonModel()
-    worker.initialize({"model_name": "udnie", "model_version": "1"})
+    monkeypatch.setattr(loaded, "HANDSHAKE_PAUSE_S", 0)
+    monkeypatch.setattr(loaded.TritonPythonModel, "deaf", 0)
+    return loaded.TritonPythonModel()
+
+
+@pytest.fixture
+def answer(worker: Any) -> Callable[..., list[Response]]:  # noqa: ANN401
+    """Start the worker of the model udnie; return its `execute`."""
+    worker.initialize({"model_name": "udnie", "model_instance_name": "udnie_0_0"})
     return lambda *requests: worker.execute(list(requests))
+
+
+@pytest.mark.parametrize(
+    ("instance", "deaf", "starts"), [(1, 49, True), (1, 50, False), (0, 0, True), (0, 1, False)]
+)
+def test_only_a_models_second_worker_waits_for_the_first(
+    worker: Any,  # noqa: ANN401
+    instance: int,
+    deaf: int,
+    starts: bool,
+) -> None:
+    type(worker).deaf = deaf
+    args = {"model_name": "udnie", "model_instance_name": f"udnie_0_{instance}"}
+    if starts:
+        worker.initialize(args)
+    else:
+        with pytest.raises(TritonModelException):
+            worker.initialize(args)
+    assert worker.ready is starts
 
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:
