@@ -39,9 +39,10 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
 
     def __init__(self, settings: ServerSettings, stop: threading.Event) -> None:
         """Prepare a Triton; a set `stop` ends a start that is under way."""
-        folders = (machine.SHM, settings.cache_dir.expanduser())
-        self._claims = [Claim(folder, machine.new_token()) for folder in folders]
-        self._home = folders[1] / self._claims[1].name
+        token = machine.new_token()
+        both = machine.SHM.resolve(), settings.cache_dir.expanduser().resolve()
+        self._claims = [Claim(folder, token) for folder in dict.fromkeys(both)]
+        self._home = both[1] / self._claims[0].name
         self._settings = settings
         self._local = "127.0.0.1" if settings.host == "0.0.0.0" else settings.host
         self._stop_asked = stop
