@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from pathlib import Path
 
 import psutil
 
@@ -29,6 +30,12 @@ def helpers(worker: psutil.Process) -> list[psutil.Process]:
                 if "multiprocessing" in str(child.cmdline()):
                     found.append(child)
     return found
+
+
+def started_from(folder: Path) -> list[psutil.Process]:
+    """Return the processes whose program lies in `folder`, whoever their parent is by now."""
+    found = psutil.process_iter(["cmdline"])
+    return [each for each in found if str(folder) in " ".join(each.info["cmdline"] or ())]
 
 
 def is_running(process: psutil.Process) -> bool:

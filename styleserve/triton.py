@@ -78,7 +78,8 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
 
     def kill(self) -> None:
         """End tritonserver and all below it at once."""
-        processes.kill(self._members)
+        # Workers whose tritonserver has ended belong to nobody, and would stay.
+        processes.kill([*self._members, *processes.started_from(self._home)])
 
     def release(self) -> None:
         """Remove all files of this server; call it last."""

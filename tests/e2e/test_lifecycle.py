@@ -15,6 +15,7 @@ import psutil
 import pytest
 from tritonclient.utils import InferenceServerException
 
+from styleserve import processes
 from tests import tiny_models as tiny
 from tests.e2e.conftest import Launch
 from tests.e2e.running import ROOT, Running
@@ -145,6 +146,7 @@ def test_a_server_that_dies_again_and_again_gives_up(launch: Launch, tmp_path: P
     assert len(killed) == 6
     assert "giving up" in running.messages("ERROR")[-1]
     assert leftovers(running) == []
+    assert processes.started_from(running.cache) == []
 
 
 def test_remains_of_a_killed_server_are_removed_at_the_next_start(

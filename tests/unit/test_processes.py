@@ -157,3 +157,14 @@ def test_what_ends_while_it_is_being_killed_is_no_problem(
     processes.kill([process])
 
     assert not processes.is_running(process)
+
+
+def test_orphans_are_found_by_their_program(tmp_path: Path, start: Start) -> None:
+    program = tmp_path / "program"
+    program.symlink_to("/bin/sleep")
+    start(f"{program} 30 & echo ready")  # the shell ends, and the program has no parent
+
+    (orphan,) = processes.started_from(tmp_path)
+    processes.kill([orphan])
+
+    assert processes.started_from(tmp_path) == []
