@@ -23,7 +23,7 @@ from PIL.ExifTags import IFD, Base
 from styleserve.colours import to_palette, to_rgb
 from styleserve.errors import RequestError
 
-_ACCEPTED = "a PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or HEIC file"
+ACCEPTED = "a PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or HEIC file"
 # How each format is written; no other plug-in of Pillow ever sees a request. Speed goes before
 # size: the usual settings save about a tenth of the bytes and take two to six times as long.
 _WRITE: dict[str, dict[str, Any]] = {
@@ -84,7 +84,7 @@ def decode(data: bytes, max_pixels: int) -> Picture:
     except UnidentifiedImageError as error:
         raise RequestError(
             f"'encoded' holds no picture that can be read ({len(data)} bytes, beginning "
-            f"{data[:24]!r}): send {_ACCEPTED}, or its base64 text"
+            f"{data[:24]!r}): send {ACCEPTED}, or its base64 text"
         ) from error
     except Image.DecompressionBombError as error:
         raise RequestError(
@@ -124,7 +124,7 @@ def _from_base64(text: bytes) -> bytes:
     except ValueError as error:
         raise RequestError(
             f"'encoded' looks like base64 text (it starts with {text[:24]!r}) but is broken "
-            f"({error}): send {_ACCEPTED}, or the whole base64 text of one and nothing else"
+            f"({error}): send {ACCEPTED}, or the whole base64 text of one and nothing else"
         ) from error
 
 

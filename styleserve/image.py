@@ -67,9 +67,7 @@ def fit_native(image: Image, max_side: int, multiple: int, min_side: int) -> tup
     padded at the bottom and right to sides that are multiples of `multiple` and at least
     `min_side`.
     """
-    height, width = image.shape[:2]
-    scale = min(1.0, max_side / max(height, width)) if max_side else 1.0
-    fitted = max(1, round(height * scale)), max(1, round(width * scale))
+    fitted = _within(image, max_side)
     canvas = (
         _round_up(max(fitted[0], min_side), multiple),
         _round_up(max(fitted[1], min_side), multiple),
@@ -95,6 +93,11 @@ def resize(image: Image, size: tuple[int, int]) -> Image:
     return np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=method), dtype=np.uint8)
 
 
+def shrink(image: Image, max_side: int) -> Image:
+    """Resample `image` so that no side exceeds `max_side` pixels; never enlarge it."""
+    return resize(image, _within(image, max_side))
+
+
 def keep_color(styled: Image, original: Image) -> Image:
     """Give `styled` the colours of `original`: its luma (BT.601), the original's chroma."""
     chroma = cv2.cvtColor(original, cv2.COLOR_RGB2YCrCb)
@@ -106,6 +109,12 @@ def blend(original: Image, styled: Image, strength: float) -> Image:
     """Mix `original` (`strength` 0) and `styled` (`strength` 1), rounded."""
     mixed = cv2.addWeighted(styled, strength, original, 1.0 - strength, 0.0)
     return np.asarray(mixed, dtype=np.uint8)
+
+
+def _within(image: Image, max_side: int) -> tuple[int, int]:
+    height, width = image.shape[:2]
+    scale = min(1.0, max_side / max(height, width)) if max_side else 1.0
+    return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def _round_up(number: int, multiple: int) -> int:

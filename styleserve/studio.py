@@ -20,7 +20,7 @@ import numpy as np
 from styleserve import codec
 from styleserve.batch import unique_names
 from styleserve.errors import RequestError, StyleServeError
-from styleserve.image import Image
+from styleserve.image import Image, shrink
 from styleserve.remote import Options, Remote, Style
 
 VIEW_SIDE_PX = 1600  # what a browser shows; files to download have every pixel
@@ -28,7 +28,6 @@ TILE_SIDE_PX = 800
 FRAME_SIDE_PX = 384  # of a webcam, where speed counts
 THUMBNAIL_SIDE_PX = 144
 THUMBNAIL_PAINTED_PX = 384  # strokes have a width of their own: painted small, they hide the photo
-FORMATS = "a PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or HEIC file"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Studio:
     ) -> Painting:
         """Style a photo called `name`, first made to fit `side` if that is given."""
         picture = self.read(photo)
-        pixels = _within(picture.pixels, side) if side else picture.pixels
+        pixels = shrink(picture.pixels, side) if side else picture.pixels
         start = time.monotonic()
         styled = self._remote.stylise(pixels, style, options)
         seconds = time.monotonic() - start
@@ -78,10 +77,10 @@ class Studio:
         file.write_bytes(_png(picture, styled))
         before, after = folder / "before.png", file
         shown = replace(picture, exif=b"")
-        before.write_bytes(_png(shown, _within(pixels, VIEW_SIDE_PX)))
+        before.write_bytes(_png(shown, shrink(pixels, VIEW_SIDE_PX)))
         if max(styled.shape) > VIEW_SIDE_PX:
             after = folder / "after.png"
-            after.write_bytes(_png(shown, _within(styled, VIEW_SIDE_PX)))
+            after.write_bytes(_png(shown, shrink(styled, VIEW_SIDE_PX)))
         height, width = styled.shape[:2]
         facts = f"{style} · {width} × {height} pixels · {seconds:.1f} s"  # noqa: RUF001
         return Painting(
@@ -94,7 +93,7 @@ class Studio:
 
     def paint_frame(self, frame: bytes, style: str, options: Options) -> str:
         """Style one picture of a webcam; returns a data URL."""
-        pixels = _within(self._decode(frame).pixels, FRAME_SIDE_PX)
+        pixels = shrink(self._decode(frame).pixels, FRAME_SIDE_PX)
         return _data_url(self._remote.stylise(pixels, style, options))
 
     def take(self, file: Path) -> bytes:
@@ -134,11 +133,11 @@ class Studio:
         key = f"{style.name} {json.dumps(style.details, sort_keys=True)}"
         if key not in self._thumbnails:
             try:
-                small = _within(self.read(example).pixels, THUMBNAIL_PAINTED_PX)
+                small = shrink(self.read(example).pixels, THUMBNAIL_PAINTED_PX)
                 painted = self._remote.stylise(small, style.name)
             except StyleServeError:
                 return ""
-            self._thumbnails[key] = _data_url(_within(painted, THUMBNAIL_SIDE_PX))
+            self._thumbnails[key] = _data_url(shrink(painted, THUMBNAIL_SIDE_PX))
         return self._thumbnails[key]
 
     def _new_folder(self) -> Path:
@@ -156,7 +155,7 @@ def result_name(photo: str, style: str) -> str:
 def _for_people(problem: str) -> str:
     """Say what the codec says of a request in the words of somebody who chose a file."""
     if problem.startswith("'encoded'"):
-        return f"this file is no picture that can be read: choose {FORMATS}"
+        return f"this file is no picture that can be read: choose {codec.ACCEPTED}"
     return problem.replace(" in 'encoded'", "").replace(": send ", ": choose ", 1)
 
 
@@ -166,15 +165,6 @@ def _flatten(picture: codec.Picture) -> Image:
     alpha = picture.alpha[:, :, None].astype(np.uint16)
     mixed = picture.pixels * alpha + 255 * (255 - alpha)
     return ((mixed + 127) // 255).astype(np.uint8)
-
-
-def _within(pixels: Image, side: int) -> Image:
-    height, width = pixels.shape[:2]
-    scale = side / max(height, width)
-    if scale >= 1:
-        return pixels
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def _png(picture: codec.Picture, pixels: Image) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto
 
 from tests import tiny_models as tiny
-from tests.e2e.running import Running
+from tests.e2e.running import Running, serving
 
 Launch = Callable[..., Running]
 
@@ -37,11 +37,8 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = Running(tiny_folder, tmp_path_factory.mktemp("server"))
-    try:
-        yield running.wait_ready()
-    finally:
-        running.kill()
+    with serving(tiny_folder, tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 @pytest.fixture

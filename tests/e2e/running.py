@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,16 @@ class Running:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+
+@contextlib.contextmanager
+def serving(models: Path, folder: Path) -> Iterator[Running]:
+    """Serve `models` until the block ends."""
+    running = Running(models, folder)
+    try:
+        yield running.wait_ready()
+    finally:
+        running.kill()
 
 
 def json_body(image: NDArray[np.uint8]) -> str:

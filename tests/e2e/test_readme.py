@@ -13,7 +13,7 @@ import yaml
 from PIL import Image as Pillow
 
 from styleserve import convert
-from tests.e2e.running import ROOT, Running
+from tests.e2e.running import ROOT, Running, serving
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = {
@@ -31,11 +31,8 @@ def styles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     for name, item in params["models"].items():
         target = folder / f"{name}-{params['opset']}.onnx"
         convert.convert(ROOT / item["raw"], target, params["opset"], item["description"])
-    running = Running(folder, tmp_path_factory.mktemp("styles-server"))
-    try:
-        yield running.wait_ready()
-    finally:
-        running.kill()
+    with serving(folder, tmp_path_factory.mktemp("styles-server")) as running:
+        yield running
 
 
 @pytest.fixture

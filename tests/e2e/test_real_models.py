@@ -9,7 +9,7 @@ import pytest
 
 from styleserve import convert
 from styleserve.image import Image
-from tests.e2e.running import Running
+from tests.e2e.running import Running, serving
 
 OPSET = 18
 
@@ -20,11 +20,8 @@ def served(real_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     for raw in sorted(real_models.glob("*.onnx")):
         name = raw.stem.rsplit("-", 1)[0]
         convert.convert(raw, folder / f"{name}-{OPSET}.onnx", OPSET)
-    running = Running(folder, tmp_path_factory.mktemp("real-server"))
-    try:
-        yield running.wait_ready()
-    finally:
-        running.kill()
+    with serving(folder, tmp_path_factory.mktemp("real-server")) as running:
+        yield running
 
 
 def _source_answer(path: Path, image: Image) -> Image:
