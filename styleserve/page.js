@@ -15,6 +15,9 @@
     }
   };
 
+  // Gradio 6.31 misses the end of a quick load now and then; the slider then knows no size.
+  const measure = (image) => image.naturalWidth && image.dispatchEvent(new Event("load"));
+
   const drag = (handle, way) => {
     const frame = handle.parentElement.getBoundingClientRect();
     const box = (handle.querySelector(".icon-wrap") ?? handle).getBoundingClientRect();
@@ -38,19 +41,19 @@
         const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
         if (way) {
           event.preventDefault();
-          drag(handle, way);
+          handle.parentElement.querySelectorAll("img").forEach(measure);
+          requestAnimationFrame(() => drag(handle, way));
         }
       });
     }
   };
 
-  // Gradio 6.31 misses the end of a quick load now and then; the slider then shows no "before".
-  const settled = new WeakSet();
+  const settled = new WeakMap();
   const settleSlider = () => {
     for (const image of document.querySelectorAll("[data-testid=imageslider-image]")) {
-      if (settled.has(image)) continue;
-      settled.add(image);
-      image.decode().catch(() => {}).then(() => image.dispatchEvent(new Event("load")));
+      if (settled.get(image) === image.src) continue;
+      settled.set(image, image.src);
+      image.decode().then(() => measure(image), () => settled.delete(image));
     }
   };
 
