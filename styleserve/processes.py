@@ -35,7 +35,9 @@ def helpers(worker: psutil.Process) -> list[psutil.Process]:
 def started_from(folder: Path) -> list[psutil.Process]:
     """Return the processes whose program lies in `folder`, whoever their parent is by now."""
     found = psutil.process_iter(["cmdline"])
-    return [each for each in found if str(folder) in " ".join(each.info["cmdline"] or ())]
+    return [
+        each for each in found if Path(*(each.info["cmdline"] or ())[:1]).is_relative_to(folder)
+    ]
 
 
 def is_running(process: psutil.Process) -> bool:

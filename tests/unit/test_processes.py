@@ -162,9 +162,20 @@ def test_what_ends_while_it_is_being_killed_is_no_problem(
 def test_orphans_are_found_by_their_program(tmp_path: Path, start: Start) -> None:
     program = tmp_path / "program"
     program.symlink_to("/bin/sleep")
-    start(f"{program} 30 & echo ready")  # the shell ends, and the program has no parent
+    start(f"{program} 30 >&- & echo ready").wait(timeout=5)  # the program has no parent any more
+    deadline = time.monotonic() + 5
+    # A child looks like the shell until it has become what it is to be.
+    while not (found := processes.started_from(tmp_path)):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
-    (orphan,) = processes.started_from(tmp_path)
+    (orphan,) = found
     processes.kill([orphan])
+
+    assert processes.started_from(tmp_path) == []
+
+
+def test_those_that_only_name_the_folder_are_no_orphans(tmp_path: Path, start: Start) -> None:
+    start(f"cd {tmp_path}; {ALONE}")
 
     assert processes.started_from(tmp_path) == []
