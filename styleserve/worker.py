@@ -8,10 +8,13 @@ the model store, next to PyTriton's; it may import nothing of this package.
 
 import shutil
 import time
+from functools import partialmethod
+from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from .data import BlocksStoreManager
 from .pytriton_model import TritonPythonModel as PyTritonModel
 
 # The class that was raised tells who must act: `styleserve.errors` draws the tree.
@@ -20,6 +23,16 @@ OUR_FAULT = "InferenceError"
 HANDSHAKES, HANDSHAKE_PAUSE_S = 50, 0.1
 FULL = "the server's shared memory is full; its operator must enlarge /dev/shm"
 HIDDEN = "the server failed inside; its log has the details"
+
+
+# A process that PyTriton starts makes the shared memory, and Python names it psm_<random>. The name
+# of the server's folder in front lets a clean-up find it when a kill has left it behind.
+PREFIX = f"/{Path(__file__).parents[3].name}-"
+RENAME = f"""from multiprocessing import shared_memory
+shared_memory._SHM_NAME_PREFIX = {PREFIX!r}
+shared_memory._SHM_SAFE_NAME_LENGTH = {len(PREFIX) + 8}
+"""
+BlocksStoreManager.start = partialmethod(BlocksStoreManager.start, exec, (RENAME,))
 
 
 class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has it

@@ -155,11 +155,15 @@ def test_remains_of_a_killed_server_are_removed_at_the_next_start(
     first, other = launch(tiny_folder), launch(tiny_folder)
     first.wait_ready()
     other.wait_ready()
+    assert is_answering(first)
     (mine,) = (path.stem for path in first.cache.glob("*.lock"))
     (others,) = (path.stem for path in other.cache.glob("*.lock"))
     assert list(SHM.glob(f"{mine}*"))
     family = first.processes()
-    first.process.kill()
+    shared = {Path(each.path) for process in family for each in process.memory_maps()}
+    assert [path for path in shared if SHM in path.parents and mine not in path.name] == []
+    for process in (first.process, *family):  # all at once, as a container's memory limit does
+        process.kill()
     first.wait()
     psutil.wait_procs(family, 30)
     second = launch(tiny_folder, cache_dir=first.cache).wait_ready()

@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing.managers import BaseManager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -116,7 +117,9 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
     vars(utils).update(Logger=type("Logger", (), {"log_error": staticmethod(LOGGED.append)}))
     model = ModuleType(f"{FOLDER}.pytriton_model")
     vars(model).update(TritonPythonModel=PyTritonModel)
-    for module in (utils, ModuleType(FOLDER), model):
+    data = ModuleType(f"{FOLDER}.data")
+    vars(data).update(BlocksStoreManager=type("BlocksStoreManager", (BaseManager,), {}))
+    for module in (utils, ModuleType(FOLDER), model, data):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     spec = importlib.util.spec_from_file_location(f"{FOLDER}.model", FILE)
     assert spec
