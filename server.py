@@ -42,7 +42,7 @@ def _serve(options: settings.ServerSettings) -> int:
     machine.return_freed_memory()
     models = find_models(options.models_dir)
     machine.check(options, (*models, RESERVED))
-    for folder in (machine.SHM, options.cache_dir.expanduser()):
+    for folder in (machine.SHM, options.cache_dir):
         for path in leftovers.clean(folder):
             LOGGER.info("removed %s, left by a server that was killed", path)
     runtime = Runtime.create(options.providers, options.threads, options.concurrency)

@@ -37,7 +37,8 @@ _WRITE: dict[str, dict[str, Any]] = {
     "HEIF": {"quality": 90, "enc_params": {"preset": "ultrafast"}},
 }
 _WRITE_LOSSLESS_WEBP = {"lossless": True, "exact": True, "quality": 0, "method": 0}
-_TEXT = re.compile(rb"\s*(data:|[A-Za-z0-9+/=_\s-]+\Z)")
+_DATA_URL = re.compile(rb"\s*data:", re.IGNORECASE)
+_TEXT = re.compile(rb"\s*((?i:data:)|[A-Za-z0-9+/=_\s-]+\Z)")
 _EXIF_MAX_BYTES = 65_000  # what fits into a JPEG
 # What describes the picture; the other tags describe the old file (its strips, its thumbnail).
 _EXIF_KEPT = (
@@ -117,7 +118,7 @@ def encode(picture: Picture, pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _from_base64(text: bytes) -> bytes:
-    body = text.partition(b",")[2] if text.lstrip().startswith(b"data:") else text
+    body = text.partition(b",")[2] if _DATA_URL.match(text) else text
     body = body.translate(bytes.maketrans(b"-_", b"+/"), b" \t\r\n\v\f").rstrip(b"=")
     try:
         return base64.b64decode(body + b"=" * (-len(body) % 4), validate=True)

@@ -15,8 +15,8 @@ from styleserve.triton import StartError
 
 LOGGER = logging.getLogger(__name__)
 
-# Triton copies a JSON body onto a thread's stack and dies where it does not fit. Half of this is
-# the largest body; the memory is reserved, not used.
+# Triton copies a JSON body onto a thread's stack and dies where it does not fit. Bodies of half of
+# this passed in every trial; the memory is reserved, not used.
 STACK_BYTES = 512 << 20
 WATCH_PERIOD_S = 0.75
 MAX_RESTARTS = 5

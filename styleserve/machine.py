@@ -36,7 +36,7 @@ def check(settings: ServerSettings, names: Iterable[str]) -> None:
     problems = (
         *_port_problems(settings),
         *_python_problems(),
-        *_cache_problems(settings.cache_dir.expanduser(), max(map(len, names))),
+        *_cache_problems(settings.cache_dir, max(map(len, names))),
         *_shm_problems(settings.max_pixels),
         *_memory_problems(settings.cache_mb << 20),
     )

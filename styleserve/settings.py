@@ -18,6 +18,7 @@ from styleserve.errors import ConfigError
 
 PREFIX = "STYLESERVE_"
 LOWER = BeforeValidator(str.lower)
+Folder = Annotated[Path, AfterValidator(Path.expanduser)]  # a .env file knows no ~
 TOKEN = re.compile(r"[A-Za-z0-9._~-]*")  # what passes through Triton's command line
 
 
@@ -42,7 +43,7 @@ class ServerSettings(BaseSettings):
         cli_parse_none_str="\0",  # else the word null would be no value
     )
 
-    models_dir: Path = Path("models/converted")
+    models_dir: Folder = Path("models/converted")
     """Folder with the served models; every *.onnx at any depth below it."""
     # Containers need this default; the README tells what is open.
     host: Annotated[str, AfterValidator(_no_ipv6)] = "0.0.0.0"
@@ -69,7 +70,7 @@ class ServerSettings(BaseSettings):
     """Largest picture accepted, in pixels."""
     cache_mb: int = Field(0, ge=0, le=65_536)
     """Memory for answers to repeated requests, in MiB; 0 keeps none."""
-    cache_dir: Path = Path("~/.cache/styleserve")
+    cache_dir: Folder = Field(Path("~/.cache/styleserve"), validate_default=True)
     """Folder for Triton's files while the server runs; must allow execution."""
     log_format: Annotated[Literal["auto", "text", "json"], LOWER] = "auto"
     """Log lines for people (text) or machines (json); auto means text on a terminal."""

@@ -40,7 +40,7 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
     def __init__(self, settings: ServerSettings, stop: threading.Event) -> None:
         """Prepare a Triton; a set `stop` ends a start that is under way."""
         token = machine.new_token()
-        both = machine.SHM.resolve(), settings.cache_dir.expanduser().resolve()
+        both = machine.SHM.resolve(), settings.cache_dir.resolve()
         self._claims = [Claim(folder, token) for folder in dict.fromkeys(both)]
         self._home = both[1] / self._claims[0].name
         self._settings = settings

@@ -1,6 +1,7 @@
 """Pictures and models for all tests, and an environment without settings."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from styleserve.image import Image
 from styleserve.settings import PREFIX
 
 REAL_MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[2] / "shared" / "models"))
+
+
+def pytest_configure() -> None:
+    """Let a terminated run end the servers it has started."""
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", returncode=143))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,10 +1,12 @@
 """The network that is trained: a feed-forward stylizer small enough for two CPU cores.
 
 After Johnson, Alahi and Fei-Fei, "Perceptual Losses for Real-Time Style Transfer and
-Super-Resolution" (2016), at half their width, with the instance normalisation of Ulyanov, Vedaldi
-and Lempitsky, "Instance Normalization: The Missing Ingredient for Fast Stylization" (2016). Nearest
-upsampling followed by a convolution stands in for their transposed convolution, which leaves a
-checkerboard, and reflection padding keeps a frame from forming along the border.
+Super-Resolution" (2016), with the instance normalisation of Ulyanov, Vedaldi and Lempitsky,
+"Instance Normalization: The Missing Ingredient for Fast Stylization" (2016). Theirs is halved where
+time goes: the first convolution has stride 2 already, because two at full size take a third of all
+the time, and the last is 5x5 instead of 9x9. Nearest upsampling followed by a convolution stands in
+for their transposed convolution, which leaves a checkerboard, and reflection padding keeps a frame
+from forming along the border.
 """
 
 from typing import TypeVar
@@ -12,7 +14,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-WIDTH = 16
+# Channels at full, half and quarter size: multiples of 16, the block that ONNX Runtime computes in.
+FULL, HALF, QUARTER = 16, 32, 48
 BLOCKS = 5
 _Module = TypeVar("_Module", bound=nn.Module)
 _PIXEL_MEAN, _PIXEL_SCALE = 127.5, 64.0
@@ -51,24 +54,22 @@ class StyleNetwork(nn.Module):
     scaling into their weights. The output is not clipped: the losses keep it near 0..255.
     """
 
-    def __init__(self, width: int = WIDTH, blocks: int = BLOCKS) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.mean, self.scale = _PIXEL_MEAN, _PIXEL_SCALE
         self.layers = nn.Sequential(
-            *_conv(3, width, 9),
-            *_norm_relu(width),
-            *_conv(width, 2 * width, 3, stride=2),
-            *_norm_relu(2 * width),
-            *_conv(2 * width, 4 * width, 3, stride=2),
-            *_norm_relu(4 * width),
-            *(ResidualBlock(4 * width) for _ in range(blocks)),
+            *_conv(3, HALF, 9, stride=2),
+            *_norm_relu(HALF),
+            *_conv(HALF, QUARTER, 3, stride=2),
+            *_norm_relu(QUARTER),
+            *(ResidualBlock(QUARTER) for _ in range(BLOCKS)),
             nn.Upsample(scale_factor=2, mode="nearest"),
-            *_conv(4 * width, 2 * width, 3),
-            *_norm_relu(2 * width),
+            *_conv(QUARTER, HALF, 3),
+            *_norm_relu(HALF),
             nn.Upsample(scale_factor=2, mode="nearest"),
-            *_conv(2 * width, width, 3),
-            *_norm_relu(width),
-            *_conv(width, 3, 9),
+            *_conv(HALF, FULL, 3),
+            *_norm_relu(FULL),
+            *_conv(FULL, 3, 5),
         )
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -90,7 +91,7 @@ def folded(network: StyleNetwork) -> nn.Sequential:
 
     Exact, since reflection padding commutes with the scaling of pixels.
     """
-    copy = StyleNetwork(*_size_of(network))
+    copy = StyleNetwork()
     copy.load_state_dict(network.state_dict())
     first, last = copy.layers[1], copy.layers[-1]
     assert isinstance(first, nn.Conv2d) and isinstance(last, nn.Conv2d)
@@ -100,9 +101,3 @@ def folded(network: StyleNetwork) -> nn.Sequential:
     last.weight.data *= network.scale
     last.bias.data = last.bias.data * network.scale + network.mean
     return copy.layers.eval()
-
-
-def _size_of(network: StyleNetwork) -> tuple[int, int]:
-    first = network.layers[1]
-    assert isinstance(first, nn.Conv2d)
-    return first.out_channels, sum(isinstance(m, ResidualBlock) for m in network.layers)

@@ -691,6 +691,7 @@ def test_base64_in_other_clothes(file_format: str) -> None:
         b"  \n" + text + b"\n",
         b"data:image/png;base64," + text,
         b" data:image/x-odd;charset=utf-8;base64," + url_safe.rstrip(b"="),
+        b"DATA:image/png;base64," + text,
     ):
         assert np.array_equal(
             decode(variant, MAX_PIXELS).pixels, decode(file, MAX_PIXELS).pixels

@@ -36,7 +36,7 @@ SAMPLES = {
     "host": "127.0.0.1",
     "access_token": "aZ0._~-",
     "providers": "cuda,cpu",
-    "cache_dir": "~/cache",
+    "cache_dir": "/var/cache",
     "log_format": "json",
     "log_level": "debug",
 }
@@ -254,3 +254,10 @@ def test_help_tells_every_setting(help_text: str) -> None:
         assert PREFIX + field.upper() in words
         assert description
         assert description.split(";")[0].rstrip(".") in words
+
+
+@pytest.mark.parametrize("field", ["models_dir", "cache_dir"])
+def test_a_folder_may_lie_in_the_home(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv(PREFIX + field.upper(), "~/folder")
+    assert getattr(load([]), field) == Path("/home/somebody/folder")
