@@ -29,8 +29,9 @@ OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 def main(argv: Sequence[str]) -> int:
     """Do what `argv` says and return the exit code: see the end of --help.
 
-    Ctrl-C ends the whole program from here.
+    Ctrl-C, and SIGTERM just so, ends the whole program from here.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = _main(argv)
     if code == INTERRUPTED:
         _leave(code)

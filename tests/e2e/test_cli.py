@@ -233,8 +233,13 @@ def many(tmp_path: Path) -> Path:
     return photo.parent
 
 
-def interrupt(argv: list[str], is_time: Path, seconds: float = LIMIT_S) -> tuple[int, str, float]:
-    """Press Ctrl-C once `is_time` holds something; return exit code, words and time it took."""
+def interrupt(
+    argv: list[str],
+    is_time: Path,
+    seconds: float = LIMIT_S,
+    number: signal.Signals = signal.SIGINT,
+) -> tuple[int, str, float]:
+    """Send a signal once `is_time` holds something; return exit code, words and time it took."""
     with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + seconds
         while not (is_time.is_dir() and any(is_time.iterdir())):
@@ -242,17 +247,18 @@ def interrupt(argv: list[str], is_time: Path, seconds: float = LIMIT_S) -> tuple
             assert time.monotonic() < deadline
             time.sleep(0.02)
         start = time.monotonic()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=seconds)
     return process.returncode, err, time.monotonic() - start
 
 
-def test_ctrl_c_keeps_what_is_done_and_leaves_no_half_files(
-    url: str, many: Path, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_what_is_done_and_leaves_no_half_files(
+    url: str, many: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     out = tmp_path / "out"
     argv = command(url, many, out, "--style", "invert")
-    code, err, _ = interrupt(argv, out)
+    code, err, _ = interrupt(argv, out, number=number)
     done = list(out.iterdir())
     assert code == 130
     assert f"{len(done)} done, {800 - len(done)} not done, run it again with --skip" in err

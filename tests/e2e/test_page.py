@@ -1,5 +1,6 @@
 """The real page in a browser, with the real server behind it."""
 
+import contextlib
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image as Pillow
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from tritonclient.utils import InferenceServerException
 
 from styleserve.image import Image
 from tests import tiny_models as tiny
@@ -431,6 +433,37 @@ def test_a_slow_server_is_told(
         with pytest.raises(AppError, match=r"No answer from .* within 0 s"):
             caller(serving).predict(photo=photo, style="invert", api_name="/stylise")
     finally:
+        serving.end()
+
+
+def test_a_busy_server_is_told(
+    context: BrowserContext, launch: Launch, slow_folder: Path, tmp_path: Path
+) -> None:
+    running = launch(slow_folder, queue_size=1).wait_ready()
+    serving = Serving(running.http, tmp_path / "cwd").wait_ready()
+    over = threading.Event()
+
+    def crowd() -> None:
+        while not over.is_set():
+            with contextlib.suppress(InferenceServerException):  # 503
+                running.infer("slow", image=noise(256, 256))
+            time.sleep(0.05)
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            visitors = [pool.submit(crowd) for _ in range(8)]
+            page = context.new_page()
+            page.goto(serving.url)
+            page.get_by_label("slow").check(force=True)
+            choose(page, "a.png", png(noise(256, 256)))
+            expect(page.get_by_text("The server is busy with other pictures")).to_be_visible()
+            over.set()
+            for visitor in visitors:
+                visitor.result(WAIT_S)
+        page.get_by_role("button", name="Paint", exact=True).click()
+        expect(page.locator("#facts")).to_contain_text("slow")
+    finally:
+        over.set()
         serving.end()
 
 
