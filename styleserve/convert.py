@@ -1,7 +1,7 @@
 """Turn a raw ONNX model into a served one: `python -m styleserve.convert SRC DST --opset N`.
 
     file -> recognised -> one picture in, one out -> opset N -> any size, where proved
-         -> compared with its source -> written whole
+         -> compared with its source -> slow layers rewritten, where proved -> written whole
 
 A step that does not hold raises ModelError, and then nothing is written.
 """
@@ -21,7 +21,7 @@ from onnx import ModelProto
 from styleserve import graph, metadata
 from styleserve.errors import ModelError
 from styleserve.recognise import read_model_bytes
-from styleserve.trial import Reference, load, proved_multiple
+from styleserve.trial import Reference, faster, load, proof_sizes, proved_multiple
 
 _OLDEST_OPSET = 7  # the oldest that ONNX Runtime promises to run
 _TOLERANCE = 1.0  # levels of 255 between source and result
@@ -35,6 +35,7 @@ class Report:
     size: tuple[int, int]
     multiple: int | None
     difference: float  # the largest, in levels of 255
+    rewritten: str = ""  # kinds of layers, as `styleserve.rewrite` calls them
 
     def __str__(self) -> str:
         """Tell it in one line."""
@@ -42,7 +43,9 @@ class Report:
         size = f"fixed {self.size[0]}x{self.size[1]}"
         if self.multiple:
             size = f"dynamic (multiple of {self.multiple})"
-        return f"opset {before} -> {after}, {size}, max difference {self.difference:.4f} of 255"
+        rewritten = f", rewritten: {self.rewritten}" if self.rewritten else ""
+        difference = f"max difference {self.difference:.4f} of 255"
+        return f"opset {before} -> {after}, {size}, {difference}{rewritten}"
 
 
 def newest_opset() -> int:
@@ -113,8 +116,10 @@ def _serve(
             continue
         largest, mean = reference.difference(run)
         if largest <= _TOLERANCE:
+            sizes = proof_sizes(multiple) if multiple else reference.sizes
+            served, rewritten = faster(served, sizes, name)
             opsets = (graph.opset_of(raw), opset)
-            return served, Report(opsets, reference.sizes[0], multiple, largest)
+            return served, Report(opsets, reference.sizes[0], multiple, largest, rewritten)
         refusal = (
             f"{name} gives another picture at opset {opset}: up to {largest:.2f} and on average "
             f"{mean:.2f} of 255 apart, {_TOLERANCE:g} is allowed{graph.suspect(raw)}"
@@ -131,6 +136,7 @@ def _labels(data: bytes, name: str, report: Report, description: str) -> dict[st
         metadata.TOOLS: f"onnx {onnx.__version__}, onnxruntime {ort.__version__}",
         metadata.DESCRIPTION: description,
         metadata.OPSET: str(report.opsets[1]),
+        metadata.REWRITTEN: report.rewritten,
     }
 
 

@@ -108,6 +108,15 @@ def with_shape(
     return copy
 
 
+def with_outputs(model: ModelProto, names: Collection[str]) -> ModelProto:
+    """Copy the model, giving out these inner float32 values too."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    copy.graph.output.extend(values)
+    return copy
+
+
 def label(model: ModelProto, labels: Mapping[str, str], name: str) -> bytes:
     """Check the model, write the labels that are not empty into its metadata, return the file.
 

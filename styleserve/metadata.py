@@ -5,4 +5,5 @@ SOURCE_NAME = "styleserve.source_name"
 SIZE_MULTIPLE = "styleserve.size_multiple"  # only in models of any size
 TOOLS = "styleserve.tools"
 DESCRIPTION = "styleserve.description"
+REWRITTEN = "styleserve.rewritten"  # layers, see `styleserve.rewrite`
 OPSET = "styleserve.opset"

@@ -1,9 +1,13 @@
 """Run models on test photos: what a source gives, and whether its conversion gives the same."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnxruntime as ort
+from onnx import ModelProto
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
+from styleserve import graph, rewrite
 from styleserve.errors import ModelError
 from styleserve.probe import Run, Tensor, photo, size_multiple
 
@@ -12,6 +16,7 @@ Size = tuple[int, int]
 _OPEN_SIZES: tuple[Size, ...] = ((256, 192), (128, 320))  # where the source leaves its size open
 _PROOF_SIZES: tuple[Size, ...] = ((32, 45), (97, 61), (120, 200))  # rounded up to the multiple
 _BATCH_TOLERANCE = 0.1  # levels of 255 between a picture alone and in a batch of two
+_EXACT = 1e-3  # levels of 255 that rewriting may add: float32 rounds sums in another order
 _UNIT_PEAK = 2.0  # results that stay below it are no pixel values 0..255
 _ORT_ERRORS = tuple(
     kind
@@ -22,15 +27,7 @@ _ORT_ERRORS = tuple(
 
 def load(data: bytes, name: str) -> Run:
     """Load a model on the CPU provider. The callable too raises ModelError where it fails."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4  # to refuse a size is an answer here, not worth a log line
-    try:
-        session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except _ORT_ERRORS as err:
-        raise ModelError(
-            f"{name} is not loaded by ONNX Runtime {ort.__version__}: export it again, for an "
-            f"opset and with operators that it knows ({err})"
-        ) from err
+    session = _session(data, name)
     picture = session.get_inputs()[0].name
 
     def run(pictures: Tensor) -> Tensor:
@@ -41,6 +38,18 @@ def load(data: bytes, name: str) -> Run:
         return result
 
     return run
+
+
+def _session(data: bytes, name: str) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # to refuse a size is an answer here, not worth a log line
+    try:
+        return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except _ORT_ERRORS as err:
+        raise ModelError(
+            f"{name} is not loaded by ONNX Runtime {ort.__version__}: export it again, for an "
+            f"opset and with operators that it knows ({err})"
+        ) from err
 
 
 class Reference:
@@ -91,15 +100,62 @@ def proved_multiple(run: Run, batch: bool) -> int | None:
     """
     try:
         multiple = size_multiple(run)
-        if multiple and all(_holds(run, size, multiple, batch) for size in _PROOF_SIZES):
+        if multiple and all(_holds(run, size, batch) for size in proof_sizes(multiple)):
             return multiple
     except ModelError:
         pass
     return None
 
 
-def _holds(run: Run, size: Size, multiple: int, batch: bool) -> bool:
-    height, width = (-(-side // multiple) * multiple for side in size)
+def proof_sizes(multiple: int) -> list[Size]:
+    """Return three sizes of different shape whose sides are multiples."""
+    up = [[-(-side // multiple) * multiple for side in size] for size in _PROOF_SIZES]
+    return [(height, width) for height, width in up]
+
+
+def faster(served: ModelProto, sizes: Sequence[Size], name: str) -> tuple[ModelProto, str]:
+    """Rewrite slow layers and tell which; leave a model alone whose rewriting is not exact."""
+    scales = steady(served, rewrite.computed_scales(served), sizes)
+    quick, kinds = rewrite.faster(served, scales)
+    if not kinds:
+        return served, ""
+    before, after = (load(each.SerializeToString(), name) for each in (served, quick))
+    try:
+        is_exact = widest_gap(before, after, sizes) <= _EXACT
+    except ModelError:  # a size that it does not take any more
+        is_exact = False
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return (quick, told) if is_exact else (served, "")
+
+
+def widest_gap(one: Run, other: Run, sizes: Sequence[Size]) -> float:
+    """Return the largest difference between two models' results on photos of these sizes.
+
+    It is infinite where the results differ in size.
+    """
+    pairs = [(one(photo(*size)), other(photo(*size))) for size in sizes]
+    if any(ours.shape != theirs.shape for ours, theirs in pairs):
+        return np.inf
+    return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
+
+
+def steady(model: ModelProto, names: Sequence[str], sizes: Sequence[Size]) -> dict[str, Tensor]:
+    """Return those inner values of a model that are the same for photos of all these sizes."""
+    if not names:
+        return {}
+    session = _session(graph.with_outputs(model, names).SerializeToString(), "a model's values")
+    picture = session.get_inputs()[0].name
+    found = [session.run(list(names), {picture: photo(*size)}) for size in sizes]
+    columns = zip(names, zip(*found, strict=True), strict=True)
+    return {
+        name: values[0]
+        for name, values in columns
+        if all(np.array_equal(values[0], value) for value in values)
+    }
+
+
+def _holds(run: Run, size: Size, batch: bool) -> bool:
+    height, width = size
     pictures = photo(height, width, count=2)
     alone = np.concatenate([run(pictures[:1]), run(pictures[1:])])
     if alone.shape[2:] != (height, width) or not np.isfinite(alone).all():

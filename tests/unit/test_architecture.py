@@ -64,7 +64,7 @@ def own_imports(path: Path) -> set[str]:
         ("uvicorn", {"hosting"}),
         ("fastapi", {"hosting"}),
         ("onnxruntime", {"runtime", "convert", "trial"}),
-        ("onnx", {"graph", "convert"}),
+        ("onnx", {"graph", "rewrite", "convert", "trial"}),
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),
         ("psutil", {"machine", "processes", "triton"}),

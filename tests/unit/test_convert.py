@@ -325,13 +325,23 @@ def _command(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", ["pointilism", "rain-princess-tf"])
-def test_real_models_open_to_any_size(tmp_path: Path, real_models: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "rewritten"),
+    [
+        ("pointilism", "1 output, 2 upsample"),
+        ("udnie", "1 output, 2 upsample"),
+        ("rain-princess-tf", "1 output"),
+    ],
+)
+def test_real_models_open_to_any_size(
+    tmp_path: Path, real_models: Path, name: str, rewritten: str
+) -> None:
     target = tmp_path / f"{name}-{OPSET}.onnx"
 
     report = convert.convert(real_models / f"{name}-9.onnx", target, OPSET)
 
     assert (report.opsets, report.multiple) == ((9, OPSET), 4)
+    assert report.rewritten == rewritten
     assert report.difference < 0.01
     pictures = photo(228, 304, count=2)
     assert run(target, pictures).shape == pictures.shape
