@@ -13,6 +13,7 @@ import yaml
 from PIL import Image as Pillow
 
 from styleserve import convert
+from tests.e2e.page import Serving
 from tests.e2e.running import ROOT, Running, serving
 
 README = (ROOT / "README.md").read_text()
@@ -21,6 +22,7 @@ BLOCKS = {
     for language in ("sh", "python")
 }
 PHOTO = ROOT / "docs" / "examples" / "astronaut.jpg"
+COFFEE = ROOT / "docs" / "examples" / "coffee.jpg"
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +83,23 @@ def test_the_python_snippet(styles: Running, folder: Path) -> None:
         assert styled.size == photo.size
 
 
-def test_the_styles_differ_and_change_the_photo(styles: Running, folder: Path) -> None:
+def test_the_snippet_for_the_page(styles: Running, folder: Path) -> None:
+    page = Serving(styles.http, folder / "page").wait_ready()
+    try:
+        _, snippet = BLOCKS["python"]
+        code = snippet.replace("http://localhost:7860", page.url) + "print(png)"
+        answer = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, timeout=60, check=False
+        )
+    finally:
+        page.end()
+    assert answer.returncode == 0, answer.stderr.decode()
+    written = answer.stdout.decode().splitlines()[-1]
+    with Pillow.open(written) as painted, Pillow.open(COFFEE) as photo:
+        assert (painted.format, painted.size) == ("PNG", photo.size)
 
+
+def test_the_styles_differ_and_change_the_photo(styles: Running, folder: Path) -> None:
     with Pillow.open(PHOTO) as file:
         photo = np.asarray(file)
     names = [name.decode() for name in styles.infer("catalog", "names")]
