@@ -1,7 +1,7 @@
 """What serving costs over the same work in process, five models at once: time, memory, start.
 
-Every round measures both sides one after the other, and the table has the medians of the rounds,
-so that a busy machine slows both sides alike.
+Both sides are called in turn, and the figures are medians, of differences and ratios within a pair
+too, so that a busy machine slows both sides alike.
 
     python benchmarks/overhead.py [--models FOLDER] [--rounds N]
 """
@@ -58,14 +58,11 @@ def memory(process: psutil.Process) -> float:
     return sum(member.memory_full_info().pss for member in family) / MIB
 
 
-def timed(call: Callable[[], object], count: int) -> float:
-    """Return the median seconds of one call."""
-    seconds = []
-    for _ in range(count):
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+def seconds(call: Callable[[], object]) -> float:
+    """Return the time that one call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def throughput(call: Callable[[], object], threads: int, count: int) -> float:
@@ -117,23 +114,16 @@ def main() -> None:
         remote = over_http(url, image)
         in_process()
         remote()
-        rows = []
+        pairs, rates = [], []
         for _ in range(arguments.rounds):
-            rows.append(
-                (
-                    timed(in_process, 8),
-                    timed(remote, 8),
-                    throughput(in_process, 4, 4),
-                    throughput(remote, 4, 4),
-                )
-            )
+            pairs += [(seconds(in_process), seconds(remote)) for _ in range(8)]
+            rates.append((throughput(in_process, 4, 4), throughput(remote, 4, 4)))
         over_http(url, np.zeros((*LARGE, 3), np.uint8))()
         used = memory(running.process)
-    local, http, local_rate, http_rate = (
-        statistics.median(column) for column in zip(*rows, strict=True)
-    )
-    added = statistics.median(row[1] - row[0] for row in rows)
-    rate = statistics.median(row[3] / row[2] for row in rows)
+    local, http = (statistics.median(column) for column in zip(*pairs, strict=True))
+    local_rate, http_rate = (statistics.median(column) for column in zip(*rates, strict=True))
+    added = statistics.median(remote - ours for ours, remote in pairs)
+    rate = statistics.median(remote / ours for ours, remote in rates)
     print(f"{models[0].name} at {WIDTH}x{HEIGHT}, medians of {arguments.rounds} rounds")
     print(f"one at a time: in process {1e3 * local:.1f} ms, HTTP {1e3 * http:.1f} ms")
     print(f"  HTTP adds {1e3 * added:.1f} ms")
