@@ -1,5 +1,6 @@
-"""One ONNX file as a function from a picture to a picture of the same size."""
+"""One ONNX file as a function from a picture to a picture, or a mask, of the same size."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +11,27 @@ from numpy.typing import NDArray
 from styleserve import image as pictures
 from styleserve import metadata
 from styleserve.errors import InferenceError, ModelError
-from styleserve.image import Image
+from styleserve.image import Frame, Image, Mask
 from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
 from styleserve.runtime import Runtime, reason
 
+Planes = NDArray[np.float32]
+
 WARM_UP_SIDE = 256
+CHANNELS, MASK_CHANNELS = 3, 1
+OUTPUT_CHANNELS = CHANNELS, MASK_CHANNELS
+MASK_TOLERANCE = 0.01  # beyond 0..1, which is rounding
 
 
-class StyleModel:
-    """A style-transfer network: float32 NCHW, RGB 0..255 in and out.
+class Network:
+    """A network from one picture, float32 1x3xHxW with RGB 0..255, to 1xCxHxW.
 
     Takes pictures of any size: natively if its file leaves height and width open, else by
     fitting them into its one size.
     """
 
-    kind = "style"
-
     def __init__(self, path: Path, runtime: Runtime) -> None:
-        """Load the file, prove that it answers a picture of its own size, and warm it up.
+        """Load the file and find out which sizes it keeps.
 
         Raises:
             ModelError: if the file cannot be loaded or is no image-to-image network.
@@ -38,21 +42,17 @@ class StyleModel:
         self._metadata = self._session.get_modelmeta().custom_metadata_map
         self._input, self._output, self._size = self._signature()
         self._multiple = 1 if self._size else self._find_multiple()
-        height, width = self._size or (WARM_UP_SIDE, WARM_UP_SIDE)
-        try:
-            self(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8), 0)
-        except InferenceError as error:
-            raise ModelError(
-                f"{path}: {error}; a style model answers a picture of the size it gets, "
-                "with values from 0 to 255"
-            ) from error
 
-    def __call__(self, image: Image, max_side: int) -> Image:
-        """Return `image` in this style, at the same size.
+    @property
+    def gives_mask(self) -> bool:
+        """Tell whether the file declares one channel as its output."""
+        return bool(self._session.get_outputs()[0].shape[1] == MASK_CHANNELS)
 
-        Args:
-            image: uint8 HxWx3 RGB.
-            max_side: longer side in pixels at which the network works at the most; 0 for no limit.
+    def __call__(self, image: Image, max_side: int, channels: int) -> tuple[Planes, Frame]:
+        """Run on `image`, at the most at `max_side` pixels (0: no limit).
+
+        Returns:
+            float32 channels x H x W, and how `image` lies in there.
 
         Raises:
             InferenceError: if the network fails or answers nonsense.
@@ -61,12 +61,23 @@ class StyleModel:
             canvas, frame = pictures.fit_fixed(image, self._size)
         else:
             canvas, frame = pictures.fit_native(image, max_side, self._multiple, SMALLEST_SIDE_PX)
-        return frame.undo(self._run(canvas))
+        return self._run(canvas, channels), frame
+
+    def warm_up(self, model: Callable[[Image, int], Image | Mask], promise: str) -> None:
+        """Prove that `model`, made of this network, answers a picture of its own size.
+
+        Raises:
+            ModelError: that it does not hold the `promise`.
+        """
+        height, width = self._size or (WARM_UP_SIDE, WARM_UP_SIDE)
+        try:
+            model(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8), 0)
+        except InferenceError as error:
+            raise ModelError(f"{self.path}: {error}; {promise}") from error
 
     def describe(self) -> dict[str, Any]:
-        """Tell what a caller may want to know: size rules, provider, precision, origin."""
+        """Tell size rules, provider, precision and origin."""
         return {
-            "kind": self.kind,
             "description": self._metadata.get(metadata.DESCRIPTION, ""),
             "size": "x".join(map(str, reversed(self._size))) if self._size else "any",
             "multiple": self._multiple,
@@ -79,10 +90,12 @@ class StyleModel:
     def _signature(self) -> tuple[str, str, tuple[int, int] | None]:
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         found = ", ".join(f"{t.name} {t.type} {t.shape}" for t in (*inputs, *outputs))
-        if len(inputs) != 1 or len(outputs) != 1 or not all(map(_is_picture, (*inputs, *outputs))):
+        one_each = len(inputs) == len(outputs) == 1
+        if not one_each or not _is(inputs[0], CHANNELS) or not _is(outputs[0], *OUTPUT_CHANNELS):
             raise ModelError(
                 f"{self.path}: a style model has one input and one output, both float32 "
-                f"[1, 3, height, width], this file has {found}"
+                f"[1, 3, height, width] (or [1, 1, height, width] as output, for a mask), this "
+                f"file has {found}"
             )
         size = tuple(side for side in inputs[0].shape[2:] if isinstance(side, int))
         if len(size) == 1:
@@ -112,25 +125,102 @@ class StyleModel:
             raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
         return np.asarray(answer, dtype=np.float32)
 
-    def _run(self, canvas: Image) -> Image:
+    def _run(self, canvas: Image, channels: int) -> Planes:
         height, width = canvas.shape[:2]
         answer = self._infer(np.asarray(cv2.dnn.blobFromImage(canvas), dtype=np.float32))
-        if answer.shape != (1, 3, height, width):
+        if answer.shape != (1, channels, height, width):
             raise InferenceError(f"it answered {answer.shape} to a {width}x{height} picture")
         is_finite, _ = cv2.checkRange(answer.reshape(1, -1))
         if not is_finite:
             raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
+        planes: Planes = answer[0]
+        return planes
+
+
+class StyleModel:
+    """A style-transfer network: a picture in, a picture out."""
+
+    kind = "style"
+
+    def __init__(self, network: Network) -> None:
+        """Prove that `network` gives pictures, and warm it up.
+
+        Raises:
+            ModelError: if it does not.
+        """
+        self._network = network
+        network.warm_up(
+            self,
+            "a style model answers a picture of the size it gets, with values from 0 to 255",
+        )
+
+    def __call__(self, image: Image, max_side: int) -> Image:
+        """Return `image` in this style, at the same size.
+
+        Args:
+            image: uint8 HxWx3 RGB.
+            max_side: longer side in pixels at which the network works at the most; 0 for no limit.
+
+        Raises:
+            InferenceError: if the network fails or answers nonsense.
+        """
+        planes, frame = self._network(image, max_side, CHANNELS)
         # cv2.add rounds and clips each value to 0..255; a cast would wrap it around.
         zero, white = np.zeros(1), np.full(1, 255.0)
         # Beyond 2^31 it would overflow, hence the limit first.
-        planes = [cv2.add(cv2.min(plane, white), zero, dtype=cv2.CV_8U) for plane in answer[0]]
-        return np.asarray(cv2.merge(planes), dtype=np.uint8)
+        pixels = [cv2.add(cv2.min(plane, white), zero, dtype=cv2.CV_8U) for plane in planes]
+        return frame.undo(np.asarray(cv2.merge(pixels), dtype=np.uint8))
+
+    def describe(self) -> dict[str, Any]:
+        """Tell what a caller may want to know: size rules, provider, precision, origin."""
+        return {"kind": self.kind, **self._network.describe()}
 
 
-def _is_picture(tensor: Any) -> bool:  # noqa: ANN401  onnxruntime's NodeArg is untyped
+class MaskModel:
+    """A segmentation network: a picture in, a mask out. A node of pipelines, not served alone."""
+
+    kind = "mask"
+
+    def __init__(self, network: Network) -> None:
+        """Prove that `network` gives masks, and warm it up.
+
+        Raises:
+            ModelError: if it does not.
+        """
+        self._network = network
+        network.warm_up(self, "a mask has the size of the picture, with values from 0 to 1")
+
+    def __call__(self, image: Image, max_side: int) -> Mask:
+        """Return the mask of `image` (uint8 HxWx3 RGB): float32 HxW from 0 to 1.
+
+        Raises:
+            InferenceError: if the network fails or answers nonsense.
+        """
+        (plane,), frame = self._network(image, max_side, MASK_CHANNELS)
+        if plane.min() < -MASK_TOLERANCE or plane.max() > 1 + MASK_TOLERANCE:
+            raise InferenceError(f"it answered values from {plane.min():.3g} to {plane.max():.3g}")
+        return frame.undo(np.clip(plane, 0, 1))
+
+    def describe(self) -> dict[str, Any]:
+        """Tell the operator what was loaded."""
+        return {"kind": self.kind, **self._network.describe()}
+
+
+def load_model(path: Path, runtime: Runtime) -> StyleModel | MaskModel:
+    """Load a file as what its output channels make it.
+
+    Raises:
+        ModelError: if it is no network of either kind.
+    """
+    network = Network(path, runtime)
+    return MaskModel(network) if network.gives_mask else StyleModel(network)
+
+
+def _is(tensor: Any, *allowed: int) -> bool:  # noqa: ANN401  onnxruntime's NodeArg is untyped
+    """Tell whether this is a float32 picture with a number of channels that is allowed."""
     if tensor.type != "tensor(float)" or len(tensor.shape) != 4:
         return False
     batch, channels = tensor.shape[:2]  # a name or None stands for any number
     return (batch == 1 or not isinstance(batch, int)) and (
-        channels == 3 or not isinstance(channels, int)
+        channels in allowed or not isinstance(channels, int)
     )
