@@ -6,6 +6,7 @@ say, so that a new operation is one more function in `OPERATIONS`. All raise Inf
 inputs differ in size that must not.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import cv2
@@ -109,25 +110,30 @@ def paste(base: Either, patch: Either, *, region: Region) -> Either:
 
 
 def resize(
-    value: Either, *like: Value, scale: Annotated[float, Field(gt=0, le=LARGEST_SCALE)] = 1.0
+    value: Either,
+    like: Value | None = None,
+    *,
+    scale: Annotated[float, Field(gt=0, le=LARGEST_SCALE)] = 1.0,
 ) -> Either:
     """Resample to `scale` times its own size, or that of a second input."""
-    height, width = (like or (value,))[0].shape[:2]
+    height, width = (value if like is None else like).shape[:2]
     size = max(1, round(height * scale)), max(1, round(width * scale))
     return pictures.resize(value, size)
 
 
-def select(measured: Value, *choices: Value, measure: Measure, below: Limits) -> Value:
+def select(measured: Value, *choices: Either, measure: Measure, below: Limits) -> Either:
     """Pick the first choice whose limit in `below` is above what is measured, else the last.
 
-    Measures: aspect (width / height), size (longer side in pixels), brightness (mean, 0..1; of a
-    picture its luma), area (mean of a mask, 0..1). A pipeline runs only the choice that is picked.
+    Measures: aspect (width / height), size (longer side in pixels), brightness (mean luma of a
+    picture, 0..1), area (mean of a mask, 0..1). The choices are of one size; of them a pipeline
+    runs only the one that is picked.
     """
     if len(choices) != len(below) + 1:
         raise InferenceError(
             f"{len(below)} limits in `below` divide {len(below) + 1} choices, but it has "
             f"{len(choices)} inputs after the one that is measured"
         )
+    _check_same_size(*choices)
     return choices[choose(measured, measure=measure, below=below)]
 
 
@@ -136,7 +142,7 @@ def choose(measured: Value, *, measure: Measure, below: Limits) -> int:
     return int(np.searchsorted(below, _amount(measured, measure), side="right"))
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[..., Any]] = {
     operation.__name__: operation
     for operation in (
         *(blend, composite, keep_color, saliency, invert, blur),
@@ -147,9 +153,13 @@ OPERATIONS = {
 
 def _amount(value: Value, measure: Measure) -> float:
     height, width = value.shape[:2]
-    if measure in ("aspect", "size"):
-        return width / height if measure == "aspect" else max(height, width)
-    if value.ndim == 2:
+    if measure == "aspect":
+        return width / height
+    if measure == "size":
+        return max(height, width)
+    if (measure == "area") != (value.ndim == 2):
+        raise InferenceError("area is a measure of masks, brightness one of pictures")
+    if measure == "area":
         return float(value.mean())
     return float(cv2.cvtColor(value, cv2.COLOR_RGB2GRAY).mean()) / 255
 
