@@ -3,7 +3,8 @@
     wanted: the output -> wanted: what it reads -> run what is ready -> the answer
 
 A node runs only if its result is needed: of a `select` the one choice that is picked, a fallback
-only after a failure. A result is dropped as soon as nobody can need it any more.
+only after a failure. A result is dropped as soon as nobody can need it any more. A failure goes on
+from node to node until one has a fallback; at the output it is the failure of the whole.
 """
 
 import logging
@@ -47,6 +48,7 @@ class Execution:
         self._wanted: list[str] = []  # and not started
         self._running: dict[Future[Any], Node] = {}
         self._results: dict[str, Value] = {}
+        self._failed: dict[str, BaseException] = {}
         self._same_as: dict[str, str] = {}  # what is picked, or falls back: {node: other node}
 
     def answer(self, image: Image) -> Image:
@@ -75,8 +77,8 @@ class Execution:
         return self._has_ended.is_set() or self._is_gone()
 
     def _want(self, name: str) -> None:
-        running = (node.name for node in self._running.values())
-        if name in self._results or name in self._wanted or name in running:
+        running = [node.name for node in self._running.values()]
+        if any(name in known for known in (self._results, self._failed, self._wanted, running)):
             return
         self._wanted.append(name)
         for other in self._needs(name):
@@ -91,6 +93,7 @@ class Execution:
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
         """Start all that is ready, nodes nearer to the output first: they free what they read."""
+        self._spread_failures()
         while ready := [name for name in self._wanted if self._is_ready(name)]:
             name = ready[0]
             self._wanted.remove(name)
@@ -123,18 +126,37 @@ class Execution:
             self._finish(self._running.pop(future), future)
 
     def _finish(self, node: Node, future: Future[Any]) -> None:
-        error = future.exception()
         if not self._readers[node.name]:
             self._keep(node.name, None)
-        elif error and not node.fallback:
-            raise error
-        elif error:
-            LOGGER.warning("%s; using %s instead", error, node.fallback, exc_info=error.__cause__)
-            self._redirect(node, node.fallback)
+        elif error := future.exception():
+            self._fail(node.name, error)
         elif node.op == SELECT:
             self._redirect(node, node.inputs[1 + future.result()])
         else:
             self._keep(node.name, future.result())
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        node = self._graph.nodes[name]
+        if node.fallback and name not in self._same_as:
+            LOGGER.warning("%s; using %s instead", error, node.fallback, exc_info=error.__cause__)
+            self._redirect(node, node.fallback)
+        elif name == self._graph.output:
+            raise error
+        else:
+            self._failed[name] = error
+            self._release(self._reads(name))
+
+    def _spread_failures(self) -> None:
+        """Let those fail that need what has failed."""
+        while failing := [
+            (name, other)
+            for name in self._wanted
+            for other in self._needs(name)
+            if other in self._failed
+        ]:
+            name, other = failing[0]
+            self._wanted.remove(name)
+            self._fail(name, self._failed[other])
 
     def _redirect(self, node: Node, other: str) -> None:
         """Let a node have the result of another one, and give up all else that it may read."""
@@ -157,7 +179,7 @@ class Execution:
         """Note that one reader less needs each of `names`; forget what nobody needs any more."""
         for name in names:
             self._readers[name] -= 1
-            if self._readers[name] or name == IMAGE:
+            if self._readers[name] or name == IMAGE or name in self._failed:
                 continue
             is_running = any(node.name == name for node in self._running.values())
             if self._results.pop(name, None) is None and not is_running:
