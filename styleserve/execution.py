@@ -42,8 +42,9 @@ class Execution:
         self._is_gone = is_gone
         self._at_once = at_once
         self._has_ended = threading.Event()
-        # How many may still need the result of a node.
-        self._readers = Counter(name for node in graph.nodes.values() for name in node.reads)
+        # Whose results a node may still need, and how many may still need its own.
+        self._reads = {name: list(node.reads) for name, node in graph.nodes.items()}
+        self._readers = Counter(name for reads in self._reads.values() for name in reads)
         self._readers[graph.output] += 1
         self._wanted: list[str] = []  # and not started
         self._running: dict[Future[Any], Node] = {}
@@ -131,20 +132,20 @@ class Execution:
         elif error := future.exception():
             self._fail(node.name, error)
         elif node.op == SELECT:
-            self._redirect(node, node.inputs[1 + future.result()])
+            self._redirect(node, node.inputs[1 + future.result()], node.fallback)
         else:
             self._keep(node.name, future.result())
 
     def _fail(self, name: str, error: BaseException) -> None:
         node = self._graph.nodes[name]
-        if node.fallback and name not in self._same_as:
+        if node.fallback and self._same_as.get(name) != node.fallback:
             LOGGER.warning("%s; using %s instead", error, node.fallback, exc_info=error.__cause__)
             self._redirect(node, node.fallback)
         elif name == self._graph.output:
             raise error
         else:
             self._failed[name] = error
-            self._release(self._reads(name))
+            self._release(self._reads[name])
 
     def _spread_failures(self) -> None:
         """Let those fail that need what has failed."""
@@ -158,22 +159,21 @@ class Execution:
             self._wanted.remove(name)
             self._fail(name, self._failed[other])
 
-    def _redirect(self, node: Node, other: str) -> None:
-        """Let a node have the result of another one, and give up all else that it may read."""
+    def _redirect(self, node: Node, other: str, fallback: str = "") -> None:
+        """Let a node have the result of another one, and give up all else but its `fallback`."""
         self._same_as[node.name] = other
         self._want(node.name)
-        given_up = list(node.reads)
-        given_up.remove(other)
+        given_up, kept = self._reads[node.name], [other, *filter(None, [fallback])]
+        for name in kept:
+            given_up.remove(name)
+        self._reads[node.name] = kept
         self._release(given_up)
 
     def _keep(self, name: str, value: Value | None) -> None:
         """Take the result of a node, which from now on reads nothing."""
         if self._readers[name] and value is not None:
             self._results[name] = value
-        self._release(self._reads(name))
-
-    def _reads(self, name: str) -> Sequence[str]:
-        return (self._same_as[name],) if name in self._same_as else self._graph.nodes[name].reads
+        self._release(self._reads[name])
 
     def _release(self, names: Iterable[str]) -> None:
         """Note that one reader less needs each of `names`; forget what nobody needs any more."""
@@ -185,4 +185,4 @@ class Execution:
             if self._results.pop(name, None) is None and not is_running:
                 if name in self._wanted:
                     self._wanted.remove(name)
-                self._release(self._reads(name))  # it will never run
+                self._release(self._reads[name])  # it will never run

@@ -17,6 +17,7 @@ from styleserve.kinds import Kind
 from styleserve.operations import OPERATIONS, Value
 from styleserve.probe import photo
 
+A = {"image": "an image", "mask": "a mask"}
 TRIAL_SIZES = ((48, 64), (67, 45), (61, 61), (1, 3))  # (height, width)
 
 
@@ -92,6 +93,7 @@ class _Check:
         for node in nodes.values():
             if node.name == IMAGE:
                 self._fault(node, f"{IMAGE} is the picture of the request; call the node otherwise")
+                continue
             for name in dict.fromkeys(node.reads):
                 if name not in (*nodes, IMAGE):
                     self._fault(
@@ -106,6 +108,8 @@ class _Check:
 
     def _check_order(self) -> list[Node]:
         """Refuse circles and what nobody reads; return the nodes in order."""
+        if IMAGE in self._graph.nodes:
+            return []
         try:
             order = in_order(self._graph)
         except CycleError as error:
@@ -126,7 +130,7 @@ class _Check:
             given[node.name] = own = self._kind(node, [given[name] for name in node.inputs])
             other = given[node.fallback or node.name]
             if own and other and own != other:
-                self._fault(node, f"it gives a {own}, its fallback {node.fallback} a {other}")
+                self._fault(node, f"it gives {A[own]}, its fallback {node.fallback} {A[other]}")
         if given[self._graph.output] == "mask":
             what = "it is the output and gives a mask, but a pipeline answers an image"
             self._fault(self._graph.nodes[self._graph.output], what)
@@ -147,7 +151,9 @@ class _Check:
             self._fault(node, f"{node.op} takes the inputs {kinds.inputs_of(node.op)}; got {count}")
         for position, wanted in wrong.items():
             name = node.inputs[position]
-            self._fault(node, f"its input {name} must be a {wanted}, and is a {given[position]}")
+            self._fault(
+                node, f"its input {name} must be {A[wanted]}, and is {A[given[position] or wanted]}"
+            )
         return found
 
     def _try_size(self, order: list[Node], size: tuple[int, int]) -> None:
