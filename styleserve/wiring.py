@@ -29,7 +29,7 @@ def check(declared: Declaration, models: Mapping[str, Kind]) -> None:
     known: dict[str, Kind] = {**models, **{name: "image" for name in declared.lines}}
     for graph in declared.graphs:
         _Check(graph, declared, known).run()
-    _check_nesting(declared)
+    _check_nesting(declared, models)
 
 
 def in_order(graph: Graph) -> list[Node]:
@@ -56,9 +56,9 @@ def nested_first(graphs: Iterable[Graph]) -> list[Graph]:
     return [named[name] for name in TopologicalSorter(contains).static_order()]
 
 
-def _check_nesting(declared: Declaration) -> None:
+def _check_nesting(declared: Declaration, models: Mapping[str, Kind]) -> None:
     try:
-        nested_first(declared.graphs)
+        nested_first(graph for graph in declared.graphs if graph.name not in models)
     except CycleError as error:
         names = error.args[1]
         what = f"it contains itself: {' -> '.join(reversed(names))}"
