@@ -4,9 +4,10 @@ import re
 import subprocess
 
 import pytest
+import yaml
 from pydantic import SecretStr
 
-from styleserve import diagram, kinds, reader
+from styleserve import diagram, kinds, reader, wiring
 from styleserve.catalog import served_name
 from styleserve.operations import OPERATIONS
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
@@ -70,5 +71,7 @@ def test_the_pipeline_that_is_told_is_the_one_that_ships() -> None:
     assert told in (ROOT / "models" / "pipelines.yaml").read_text()
     (figure,) = re.findall(r"```mermaid\n(.*?)```", README, re.DOTALL)
     assert figure == diagram.draw(declared.graphs[0])
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    wiring.check(declared, dict.fromkeys(params["models"], "image"))
     assert declared.faults == []
     assert [graph.name for graph in declared.graphs if f"`{graph.name}`" not in README] == []
