@@ -44,6 +44,7 @@ browser:
 
 bench: $(VENV)/dev models  ## Measure speed and memory
 	$(ENV) PYTHONPATH=. python benchmarks/overhead.py
+	$(ENV) PYTHONPATH=. python benchmarks/pipelines.py
 
 $(VENV)/python: 
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed, python3 is \

@@ -36,12 +36,13 @@ def main(argv: Sequence[str]) -> int:
 def _serve(options: settings.ServerSettings) -> int:
     # Imported late, so that --help and a bad setting answer at once.
     from styleserve import leftovers, lifecycle, machine
-    from styleserve.catalog import RESERVED, find_models, load_catalog
+    from styleserve.catalog import RESERVED, find_models, find_pipelines, load_catalog
     from styleserve.runtime import Runtime
 
     machine.return_freed_memory()
     models = find_models(options.models_dir)
-    machine.check(options, (*models, RESERVED))
+    declared = find_pipelines(options.pipelines, options.models_dir)
+    machine.check(options, (*models, *declared.lines, RESERVED))
     for folder in (machine.SHM, options.cache_dir):
         for path in leftovers.clean(folder):
             LOGGER.info("removed %s, left by a server that was killed", path)
@@ -50,7 +51,7 @@ def _serve(options: settings.ServerSettings) -> int:
         "loading models from %s: providers %s, %d threads, %d at once",
         *(options.models_dir, ", ".join(runtime.providers), runtime.threads, runtime.concurrency),
     )
-    catalog = load_catalog(models, runtime)
+    catalog = load_catalog(models, declared, runtime)
     stop = threading.Event()
     _on_signals(stop.set)
     return OK if lifecycle.run(catalog, options, stop) else GAVE_UP

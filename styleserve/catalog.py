@@ -1,22 +1,26 @@
-"""From a folder of model files to {served name: callable}."""
+"""From a folder of model files and a file of pipelines to {served name: callable}."""
 
 import logging
 import os
 import re
-import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from styleserve.errors import ModelError
+from styleserve import reader, wiring
+from styleserve.declaration import Declaration
+from styleserve.errors import ConfigError, ModelError
 from styleserve.image import Image
-from styleserve.model import StyleModel
+from styleserve.kinds import Kind
+from styleserve.model import MaskModel, StyleModel, load_models
+from styleserve.pipeline import Model, Pipeline
 from styleserve.runtime import Runtime
 
 LOGGER = logging.getLogger(__name__)
 
+PIPELINES = "pipelines.yaml"
 RESERVED = "catalog"  # the model that lists the others
+ALLOWED_CHARACTERS = "letters, digits, '.', '_' and '-'"
 ALLOWED_NAME = re.compile(r"[A-Za-z0-9._-]+")
 VERSION_SUFFIX = re.compile(r"-\d+$")
 
@@ -68,31 +72,67 @@ def find_models(folder: Path) -> dict[str, Path]:
     return {served_name(path): path for path in paths}
 
 
-def load_catalog(models: Mapping[str, Path], runtime: Runtime) -> Catalog:
-    """Load and warm up {served name: file}, in parallel, telling the progress in the log.
+def find_pipelines(setting: str, models: Path) -> Declaration:
+    """Read the file that `setting` names, or, if it is empty, the one beside the folder `models`.
+
+    Raises:
+        ConfigError: if there is no such file, or it is no YAML.
+    """
+    beside = models.absolute().parent / PIPELINES
+    if not setting and not beside.exists():
+        return Declaration()
+    return reader.read(Path(setting or beside))
+
+
+def load_catalog(models: Mapping[str, Path], declared: Declaration, runtime: Runtime) -> Catalog:
+    """Load and warm up {served name: file}, and make the declared pipelines of them.
+
+    Masks are for the pipelines alone: they give no pictures, so they are not served by themselves.
 
     Raises:
         ModelError: with one line for each file that cannot be served.
+        ConfigError: with one line for each fault of the pipelines.
     """
-    catalog: dict[str, Stylizer] = {}
-    problems: list[str] = []
-    with ThreadPoolExecutor(max_workers=runtime.threads) as pool:
-        jobs = {name: pool.submit(_load, path, runtime) for name, path in models.items()}
-        for number, (name, job) in enumerate(jobs.items(), start=1):
-            try:
-                catalog[name], seconds = job.result()
-            except ModelError as error:
-                problems.extend(error.problems)
-                continue
-            detail = catalog[name].describe()
-            LOGGER.info(
-                "model %d of %d ready: %s on %s, %s, size %s, %.2f s",
-                *(number, len(models), name, detail["provider"], detail["precision"]),
-                *(detail["size"], seconds),
-            )
-    if problems:
-        raise ModelError(*problems)
-    return catalog
+    loaded = load_models(models, runtime)
+    pipelines = make_pipelines(declared, loaded, runtime.concurrency)
+    styles = {name: model for name, model in loaded.items() if isinstance(model, StyleModel)}
+    return {**styles, **pipelines}
+
+
+def make_pipelines(
+    declared: Declaration, loaded: Mapping[str, StyleModel | MaskModel], at_once: int
+) -> Mapping[str, Pipeline]:
+    """Make the declared pipelines, of which each runs at most `at_once` nodes of a request.
+
+    Raises:
+        ConfigError: with one line for each fault.
+    """
+    gives: dict[str, Kind] = {
+        name: "mask" if isinstance(model, MaskModel) else "image" for name, model in loaded.items()
+    }
+    _check_names(declared, loaded)
+    wiring.check(declared, gives)
+    if declared.faults:
+        raise ConfigError(*declared.faults)
+    models: dict[str, Model] = dict(loaded)
+    made: dict[str, Pipeline] = {}
+    for graph in wiring.nested_first(declared.graphs):
+        models[graph.name] = made[graph.name] = Pipeline(graph, models, at_once)
+        LOGGER.info("pipeline ready: %s of %d nodes", graph.name, len(graph.nodes))
+    return made
+
+
+def _check_names(declared: Declaration, models: Iterable[str]) -> None:
+    """Hold the names of the pipelines to the rules for all that is served."""
+    taken = {name.lower(): "a model" for name in models} | {RESERVED: "the list of models"}
+    for name, line in declared.lines.items():
+        if not ALLOWED_NAME.fullmatch(name):
+            what = f"its name has other characters than {ALLOWED_CHARACTERS}; rename it"
+            declared.fault(line, name, "", what)
+        if name.lower() in taken:
+            what = f"this name belongs to {taken[name.lower()]}; rename the pipeline"
+            declared.fault(line, name, "", what)
+        taken[name.lower()] = "another pipeline"
 
 
 def _model_files(folder: Path) -> Iterator[Path]:
@@ -112,19 +152,12 @@ def _model_files(folder: Path) -> Iterator[Path]:
                 yield Path(root, name)
 
 
-def _load(path: Path, runtime: Runtime) -> tuple[StyleModel, float]:
-    start = time.perf_counter()
-    return StyleModel(path, runtime), time.perf_counter() - start
-
-
 def _name_problem(path: Path) -> str | None:
     name = served_name(path)
     if not path.is_file():
         return f"{path} is no file, or a link to none; remove it"
     if not ALLOWED_NAME.fullmatch(name):
-        return (
-            f"{path}: a served name has letters, digits, '.', '_' and '-', got {name!r}; rename it"
-        )
+        return f"{path}: a served name has {ALLOWED_CHARACTERS}, got {name!r}; rename it"
     if name.lower() == RESERVED:
         return f"{path}: the name {RESERVED} belongs to the list of models; rename the file"
     return None

@@ -1,7 +1,7 @@
 """What can go wrong, sorted by who must act on it.
 
 StyleServeError
-├── ConfigError     the operator: a setting, a port, the machine    no start, exit code 2
+├── ConfigError     the operator: a setting, machine, or pipeline   no start, exit code 2
 ├── ModelError      the operator: a model file                      no start, exit code 2
 ├── RequestError    the caller: a picture or an option              HTTP 400
 ├── InferenceError  us                                              HTTP 500, traceback in the log
@@ -25,7 +25,7 @@ class StyleServeError(Exception):
 
 
 class ConfigError(StyleServeError):
-    """A setting, or the machine, does not allow to start."""
+    """A setting, the machine or a declared pipeline does not allow to start."""
 
 
 class ModelError(StyleServeError):

@@ -1,9 +1,10 @@
 """Pictures as arrays: check, fit into a network's input, undo the fit, blend. Knows no model.
 
-A picture is uint8, HxWx3, RGB, rows from top to bottom.
+A picture is uint8, HxWx3, RGB, rows from top to bottom; a mask is float32, HxW, from 0 to 1.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from styleserve.errors import RequestError
 
 Image = NDArray[np.uint8]
+Mask = NDArray[np.float32]
+Either = TypeVar("Either", Image, Mask)
 
 CHANNELS = 3
 
@@ -53,8 +56,8 @@ class Frame:
     fitted: tuple[int, int]
     offset: tuple[int, int]
 
-    def undo(self, canvas: Image) -> Image:
-        """Cut the picture out of `canvas` and bring it back to its original size."""
+    def undo(self, canvas: Either) -> Either:
+        """Cut the picture or mask out of `canvas` and bring it back to its original size."""
         top, left = self.offset
         height, width = self.fitted
         return resize(canvas[top : top + height, left : left + width], self.original)
@@ -84,13 +87,16 @@ def fit_fixed(image: Image, size: tuple[int, int]) -> tuple[Image, Frame]:
     return _place(image, fitted, size, offset, mirror=False)
 
 
-def resize(image: Image, size: tuple[int, int]) -> Image:
+def resize(image: Either, size: tuple[int, int]) -> Either:
     """Resample `image` to `size` (height, width): by area when shrinking, else cubic."""
     if image.shape[:2] == size:
         return image
     shrinks = size[0] * size[1] < image.shape[0] * image.shape[1]
     method = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
-    return np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=method), dtype=np.uint8)
+    resized = cv2.resize(image, (size[1], size[0]), interpolation=method)
+    if image.dtype != np.uint8:
+        resized = np.clip(resized, 0, 1)  # cubic overshoots at edges, and nothing saturates floats
+    return np.asarray(resized, dtype=image.dtype)
 
 
 def shrink(image: Image, max_side: int) -> Image:

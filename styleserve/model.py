@@ -1,51 +1,41 @@
-"""One ONNX file as a function from a picture to a picture of the same size."""
+"""What a network is used as: a style, which gives pictures, or a mask."""
 
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from styleserve import image as pictures
-from styleserve import metadata
 from styleserve.errors import InferenceError, ModelError
-from styleserve.image import Image
-from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
-from styleserve.runtime import Runtime, reason
+from styleserve.image import Image, Mask
+from styleserve.network import CHANNELS, MASK_CHANNELS, Network
+from styleserve.runtime import Runtime
 
-WARM_UP_SIDE = 256
+LOGGER = logging.getLogger(__name__)
+
+MASK_TOLERANCE = 0.01  # beyond 0..1, which is rounding
 
 
 class StyleModel:
-    """A style-transfer network: float32 NCHW, RGB 0..255 in and out.
-
-    Takes pictures of any size: natively if its file leaves height and width open, else by
-    fitting them into its one size.
-    """
+    """A style-transfer network: a picture in, a picture out."""
 
     kind = "style"
 
-    def __init__(self, path: Path, runtime: Runtime) -> None:
-        """Load the file, prove that it answers a picture of its own size, and warm it up.
+    def __init__(self, network: Network) -> None:
+        """Prove that `network` gives pictures, and warm it up.
 
         Raises:
-            ModelError: if the file cannot be loaded or is no image-to-image network.
+            ModelError: if it does not.
         """
-        self.path = path
-        self._runtime = runtime
-        self._session = runtime.open(path)
-        self._metadata = self._session.get_modelmeta().custom_metadata_map
-        self._input, self._output, self._size = self._signature()
-        self._multiple = 1 if self._size else self._find_multiple()
-        height, width = self._size or (WARM_UP_SIDE, WARM_UP_SIDE)
-        try:
-            self(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8), 0)
-        except InferenceError as error:
-            raise ModelError(
-                f"{path}: {error}; a style model answers a picture of the size it gets, "
-                "with values from 0 to 255"
-            ) from error
+        self._network = network
+        network.warm_up(
+            self,
+            "a style model answers a picture of the size it gets, with values from 0 to 255",
+        )
 
     def __call__(self, image: Image, max_side: int) -> Image:
         """Return `image` in this style, at the same size.
@@ -57,80 +47,87 @@ class StyleModel:
         Raises:
             InferenceError: if the network fails or answers nonsense.
         """
-        if self._size:
-            canvas, frame = pictures.fit_fixed(image, self._size)
-        else:
-            canvas, frame = pictures.fit_native(image, max_side, self._multiple, SMALLEST_SIDE_PX)
-        return frame.undo(self._run(canvas))
-
-    def describe(self) -> dict[str, Any]:
-        """Tell what a caller may want to know: size rules, provider, precision, origin."""
-        return {
-            "kind": self.kind,
-            "description": self._metadata.get(metadata.DESCRIPTION, ""),
-            "size": "x".join(map(str, reversed(self._size))) if self._size else "any",
-            "multiple": self._multiple,
-            "provider": self._session.get_providers()[0],
-            "precision": "fp32",
-            "opset": self._metadata.get(metadata.OPSET, "unknown"),
-            "source_sha256": self._metadata.get(metadata.SOURCE_SHA256, "unknown"),
-        }
-
-    def _signature(self) -> tuple[str, str, tuple[int, int] | None]:
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        found = ", ".join(f"{t.name} {t.type} {t.shape}" for t in (*inputs, *outputs))
-        if len(inputs) != 1 or len(outputs) != 1 or not all(map(_is_picture, (*inputs, *outputs))):
-            raise ModelError(
-                f"{self.path}: a style model has one input and one output, both float32 "
-                f"[1, 3, height, width], this file has {found}"
-            )
-        size = tuple(side for side in inputs[0].shape[2:] if isinstance(side, int))
-        if len(size) == 1:
-            raise ModelError(
-                f"{self.path}: its input {inputs[0].shape} fixes one side only; fix both or none"
-            )
-        return inputs[0].name, outputs[0].name, (size[0], size[1]) if size else None
-
-    def _find_multiple(self) -> int:
-        told = self._metadata.get(metadata.SIZE_MULTIPLE)
-        if told and told not in map(str, range(1, 1025)):
-            raise ModelError(f"{self.path}: its {metadata.SIZE_MULTIPLE} is {told!r}, no multiple")
-        multiple = int(told) if told else size_multiple(self._infer)
-        if multiple is None:
-            raise ModelError(
-                f"{self.path}: its answers differ in size from its inputs at every multiple tried; "
-                f"a style model must answer a picture of the size it gets"
-            )
-        return multiple
-
-    def _infer(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
-        try:
-            with self._runtime.gate:
-                answer = self._session.run([self._output], {self._input: tensor})[0]
-        except Exception as error:
-            height, width = tensor.shape[2:]
-            raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
-        return np.asarray(answer, dtype=np.float32)
-
-    def _run(self, canvas: Image) -> Image:
-        height, width = canvas.shape[:2]
-        answer = self._infer(np.asarray(cv2.dnn.blobFromImage(canvas), dtype=np.float32))
-        if answer.shape != (1, 3, height, width):
-            raise InferenceError(f"it answered {answer.shape} to a {width}x{height} picture")
-        is_finite, _ = cv2.checkRange(answer.reshape(1, -1))
-        if not is_finite:
-            raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
+        planes, frame = self._network(image, max_side, CHANNELS)
         # cv2.add rounds and clips each value to 0..255; a cast would wrap it around.
         zero, white = np.zeros(1), np.full(1, 255.0)
         # Beyond 2^31 it would overflow, hence the limit first.
-        planes = [cv2.add(cv2.min(plane, white), zero, dtype=cv2.CV_8U) for plane in answer[0]]
-        return np.asarray(cv2.merge(planes), dtype=np.uint8)
+        pixels = [cv2.add(cv2.min(plane, white), zero, dtype=cv2.CV_8U) for plane in planes]
+        return frame.undo(np.asarray(cv2.merge(pixels), dtype=np.uint8))
+
+    def describe(self) -> dict[str, Any]:
+        """Tell what a caller may want to know: size rules, provider, precision, origin."""
+        return {"kind": self.kind, **self._network.describe()}
 
 
-def _is_picture(tensor: Any) -> bool:  # noqa: ANN401  onnxruntime's NodeArg is untyped
-    if tensor.type != "tensor(float)" or len(tensor.shape) != 4:
-        return False
-    batch, channels = tensor.shape[:2]  # a name or None stands for any number
-    return (batch == 1 or not isinstance(batch, int)) and (
-        channels == 3 or not isinstance(channels, int)
-    )
+class MaskModel:
+    """A segmentation network: a picture in, a mask out. A node of pipelines, not served alone."""
+
+    kind = "mask"
+
+    def __init__(self, network: Network) -> None:
+        """Prove that `network` gives masks, and warm it up.
+
+        Raises:
+            ModelError: if it does not.
+        """
+        self._network = network
+        network.warm_up(self, "a mask has the size of the picture, with values from 0 to 1")
+
+    def __call__(self, image: Image, max_side: int) -> Mask:
+        """Return the mask of `image` (uint8 HxWx3 RGB): float32 HxW from 0 to 1.
+
+        Raises:
+            InferenceError: if the network fails or answers nonsense.
+        """
+        (plane,), frame = self._network(image, max_side, MASK_CHANNELS)
+        if plane.min() < -MASK_TOLERANCE or plane.max() > 1 + MASK_TOLERANCE:
+            raise InferenceError(f"it answered values from {plane.min():.3g} to {plane.max():.3g}")
+        return frame.undo(np.clip(plane, 0, 1))
+
+    def describe(self) -> dict[str, Any]:
+        """Tell the operator what was loaded."""
+        return {"kind": self.kind, **self._network.describe()}
+
+
+def load_model(path: Path, runtime: Runtime) -> StyleModel | MaskModel:
+    """Load a file as what its output channels make it.
+
+    Raises:
+        ModelError: if it is no network of either kind.
+    """
+    network = Network(path, runtime)
+    return MaskModel(network) if network.gives_mask else StyleModel(network)
+
+
+def load_models(
+    models: Mapping[str, Path], runtime: Runtime
+) -> Mapping[str, StyleModel | MaskModel]:
+    """Load {name: file} in parallel, telling the progress in the log.
+
+    Raises:
+        ModelError: with one line for each file that cannot be served.
+    """
+    loaded: dict[str, StyleModel | MaskModel] = {}
+    problems: list[str] = []
+    with ThreadPoolExecutor(max_workers=runtime.threads) as pool:
+        jobs = {name: pool.submit(_load, path, runtime) for name, path in models.items()}
+        for number, (name, job) in enumerate(jobs.items(), start=1):
+            try:
+                loaded[name], seconds = job.result()
+            except ModelError as error:
+                problems.extend(error.problems)
+                continue
+            detail = loaded[name].describe()
+            LOGGER.info(
+                "model %d of %d ready: %s on %s, %s, size %s, %.2f s",
+                *(number, len(models), name, detail["provider"], detail["precision"]),
+                *(detail["size"], seconds),
+            )
+    if problems:
+        raise ModelError(*problems)
+    return loaded
+
+
+def _load(path: Path, runtime: Runtime) -> tuple[StyleModel | MaskModel, float]:
+    start = time.perf_counter()
+    return load_model(path, runtime), time.perf_counter() - start

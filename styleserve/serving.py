@@ -16,6 +16,7 @@ from styleserve.catalog import RESERVED, Catalog
 from styleserve.endpoint import Answer, CatalogEndpoint, Limits, StyleEndpoint, Tensors
 from styleserve.errors import InferenceError, RequestError
 from styleserve.settings import ServerSettings
+from styleserve.ticket import CURRENT, Ticket
 from styleserve.triton import TritonProcess
 
 LOGGER = logging.getLogger(__name__)
@@ -67,9 +68,12 @@ class Server(TritonProcess):
         cached: bool,
     ) -> None:
         config = ModelConfig(batching=False, response_cache=cached)
-        calls = [_Callable(name, endpoint) for endpoint in endpoints]
-        self.bind(name, calls, inputs, outputs, config=config, strict=True)
         folder = self.store(name)
+        calls = [
+            _Callable(name, endpoint, Ticket(folder / "1", worker))
+            for worker, endpoint in enumerate(endpoints)
+        ]
+        self.bind(name, calls, inputs, outputs, config=config, strict=True)
         # Not in PyTriton's ModelConfig: a queue with an end, and a worker with readable errors.
         with (folder / "config.pbtxt").open("a") as file:
             queue = f"default_queue_policy {{ max_queue_size: {self._settings.queue_size} }}"
@@ -81,16 +85,19 @@ class Server(TritonProcess):
 class _Callable:
     """What PyTriton calls with the requests of one model."""
 
-    def __init__(self, name: str, endpoint: Endpoint) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, ticket: Ticket) -> None:
         self._name = name
         self._endpoint = endpoint
+        self._ticket = ticket
         self.is_busy = False
 
     def __call__(self, requests: list[Request]) -> list[Answer]:
         self.is_busy = True
+        CURRENT.set(self._ticket)
         try:
             return [self._answer(request) for request in requests]
         finally:
+            self._ticket.hand_over()
             self.is_busy = False
 
     def _answer(self, request: Request) -> Answer:

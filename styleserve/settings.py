@@ -45,6 +45,8 @@ class ServerSettings(BaseSettings):
 
     models_dir: Folder = Path("models/converted")
     """Folder with the served models; every *.onnx at any depth below it."""
+    pipelines: str = ""
+    """File with pipelines; if empty, pipelines.yaml beside the models folder, if it is there."""
     # Containers need this default; the README tells what is open.
     host: Annotated[str, AfterValidator(_no_ipv6)] = "0.0.0.0"
     """IPv4 address, or name, to listen on."""

@@ -2,12 +2,19 @@
 
 PyTriton's own worker answers every failure with HTTP 500 and the traceback of the whole chain.
 This one answers with the status that fits and one line, and counts the failures by whose they are:
-Triton's own counter takes such an answer for a success. `styleserve.serving` copies this file into
-the model store, next to PyTriton's; it may import nothing of this package.
+Triton's own counter takes such an answer for a success. It also tells the server when a caller has
+gone, and publishes what the nodes of a pipeline took (see `styleserve.ticket`).
+
+`styleserve.serving` copies this file into the model store, next to PyTriton's; it may import
+nothing of this package.
 """
 
+import contextlib
+import json
 import shutil
+import threading
 import time
+from collections.abc import Iterator
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -23,6 +30,13 @@ OUR_FAULT = "InferenceError"
 HANDSHAKES, HANDSHAKE_PAUSE_S = 50, 0.1
 FULL = "the server's shared memory is full; its operator must enlarge /dev/shm"
 HIDDEN = "the server failed inside; its log has the details"
+GONE, FIGURES = ".gone", ".figures"  # the endings of the notes
+WATCH_PERIOD_S = 0.1
+NODE_METRICS = {
+    "styleserve_node_count": "Runs of each node of a pipeline",
+    "styleserve_node_failure": "Failed runs of each node of a pipeline",
+    "styleserve_node_seconds": "Seconds that the runs of each node of a pipeline took",
+}
 
 
 # A process that PyTriton starts makes the shared memory, and Python names it psm_<random>. The name
@@ -41,6 +55,11 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
     def initialize(self, args: dict[str, str]) -> None:
         """Start the worker and its failure counters."""
         self._initialize(args)
+        worker = args["model_instance_name"].rpartition("_")[2]
+        self._gone = Path(__file__).with_name(worker + GONE)
+        self._figures = Path(__file__).with_name(worker + FIGURES)
+        self._node_families: dict[str, Any] = {}
+        self._node_metrics: dict[tuple[str, str, str], Any] = {}
         self._family = pb_utils.MetricFamily(
             name="styleserve_request_failure",
             description="Failed requests, by whose fault it was: caller or server",
@@ -73,7 +92,8 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
                 return self._error("an input has no values; a picture has at least one pixel", True)
             if sum(map(_size, request.inputs())) > shutil.disk_usage("/dev/shm").free:
                 return self._error(FULL, False)  # the write would end this process
-            return super().execute([request])[0]
+            with self._watch(request):
+                return super().execute([request])[0]
         except Exception as error:  # noqa: BLE001  the outermost boundary of the worker
             raised, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
             name = raised.rpartition(".")[2]
@@ -81,6 +101,50 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
                 pb_utils.Logger.log_error(str(error))
                 return self._error(HIDDEN, False)
             return self._error(message, name == CALLER_FAULT)
+        finally:
+            self._publish_figures()
+
+    @contextlib.contextmanager
+    def _watch(self, request: Any) -> Iterator[None]:  # noqa: ANN401
+        """Leave a note if the caller goes: only Triton notices, and tells nobody but this worker.
+
+        It notices a gRPC call that is cancelled or has timed out, but no closed HTTP connection.
+        """
+        self._gone.unlink(missing_ok=True)
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(WATCH_PERIOD_S):
+                if request.is_cancelled():
+                    self._gone.touch()
+                    return
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+    def _publish_figures(self) -> None:
+        if not self._figures.exists():
+            return
+        for pipeline, node, seconds, failed in json.loads(self._figures.read_text()):
+            for name, value in zip(NODE_METRICS, (1, int(failed), seconds), strict=True):
+                self._node_metric(name, pipeline, node).increment(value)
+        self._figures.unlink()
+
+    def _node_metric(self, name: str, pipeline: str, node: str) -> Any:  # noqa: ANN401
+        if name not in self._node_families:
+            counter = pb_utils.MetricFamily.COUNTER
+            family = pb_utils.MetricFamily(name=name, description=NODE_METRICS[name], kind=counter)
+            self._node_families[name] = family
+        key = name, pipeline, node
+        if key not in self._node_metrics:
+            labels = {"model": pipeline, "node": node}
+            self._node_metrics[key] = self._node_families[name].Metric(labels=labels)
+        return self._node_metrics[key]
 
     def _error(self, message: str, is_callers: bool) -> Any:  # noqa: ANN401
         self._failures["caller" if is_callers else "server"].increment(1)

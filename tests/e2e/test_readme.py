@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,8 +28,9 @@ COFFEE = ROOT / "docs" / "examples" / "coffee.jpg"
 
 @pytest.fixture(scope="module")
 def styles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The embedded styles, served as `make run` serves them."""
-    folder = tmp_path_factory.mktemp("styles")
+    """The embedded styles and pipelines, served as `make run` serves them."""
+    folder = tmp_path_factory.mktemp("styles") / "converted"
+    shutil.copy(ROOT / "models" / "pipelines.yaml", folder.parent)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name, item in params["models"].items():
         target = folder / f"{name}-{params['opset']}.onnx"
@@ -99,13 +101,30 @@ def test_the_snippet_for_the_page(styles: Running, folder: Path) -> None:
         assert (painted.format, painted.size) == ("PNG", photo.size)
 
 
-def test_the_styles_differ_and_change_the_photo(styles: Running, folder: Path) -> None:
+def _served(styles: Running, kind: str) -> list[str]:
+    names, details = (styles.infer("catalog", output) for output in ("names", "details"))
+    kinds = [json.loads(text)["kind"] for text in details]
+    return [name.decode() for name, found in zip(names, kinds, strict=True) if found == kind]
+
+
+def test_the_styles_differ_and_change_the_photo(styles: Running) -> None:
     with Pillow.open(PHOTO) as file:
         photo = np.asarray(file)
-    names = [name.decode() for name in styles.infer("catalog", "names")]
+    names = _served(styles, "style")
     pictures = {name: styles.infer(name, image=photo).astype(int) for name in names}
     assert len(names) == 4
     for name, picture in pictures.items():
         assert np.abs(picture - photo).mean() > 10, name
         others = [other for key, other in pictures.items() if key != name]
         assert min(np.abs(picture - other).mean() for other in others) > 10, name
+
+
+def test_the_pipelines_change_the_photo(styles: Running) -> None:
+    with Pillow.open(PHOTO) as file:
+        photo = np.asarray(file)
+    names = _served(styles, "pipeline")
+    assert names == ["painted-subject", "stained-window"]
+    for name in names:
+        picture = styles.infer(name, image=photo).astype(int)
+        assert picture.shape == photo.shape
+        assert np.abs(picture - photo).mean() > 5, name

@@ -20,7 +20,11 @@ LONGEST_SCRIPT = {"server": 120, "client": 400}  # all widgets of the page are i
 # Modules that one other module uses alone, and the tests that run them through it.
 TESTED_THROUGH = {
     "colours": "test_codec",
+    "declaration": "test_reader",
+    "diagram": "test_pipeline",
     "graph": "test_convert",
+    "kinds": "test_wiring",
+    "network": "test_model",
     "recognise": "test_convert",
     "trial": "test_convert",
 }
@@ -67,6 +71,7 @@ def own_imports(path: Path) -> set[str]:
         ("onnx", {"graph", "rewrite", "convert", "trial"}),
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),
+        ("yaml", {"reader"}),
         ("psutil", {"machine", "processes", "triton"}),
     ],
 )
@@ -77,10 +82,22 @@ def test_a_library_is_known_at_one_place(package: str, importers: set[str]) -> N
 
 
 def test_nothing_imports_upwards() -> None:
-    for name in ("errors", "health", "leftovers", "logs", "metadata", "processes", "worker"):
+    for name in (
+        "errors",
+        "health",
+        "leftovers",
+        "logs",
+        "metadata",
+        "processes",
+        "ticket",
+        "worker",
+    ):
         assert own_imports(FILES[name]) == set(), name
     for name in ("colours", "graph", "image", "probe", "recognise", "settings"):
         assert own_imports(FILES[name]) == {"errors"}, name
+    assert own_imports(FILES["declaration"]) == set()
+    assert own_imports(FILES["operations"]) == {"errors", "image", "saliency"}
+    assert own_imports(FILES["execution"]) == {"declaration", "errors", "image", "operations"}
     assert own_imports(FILES["codec"]) <= {"colours", "errors"}
     assert own_imports(FILES["endpoint"]) <= {"catalog", "codec", "errors", "image"}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from styleserve.catalog import find_models, load_catalog, served_name
+from styleserve.declaration import Declaration
 from styleserve.errors import ModelError
 from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
@@ -178,7 +179,7 @@ def test_every_model_is_loaded_and_told(tmp_path: Path, caplog: pytest.LogCaptur
     tiny.save(tiny.identity((32, 48)), tmp_path / "deep/same-12.onnx")
 
     with caplog.at_level(logging.INFO, "styleserve"):
-        catalog = load_catalog(find_models(tmp_path), RUNTIME)
+        catalog = load_catalog(find_models(tmp_path), Declaration(), RUNTIME)
 
     assert set(catalog) == {"negative", "same"}
     assert (catalog["negative"](noise(9, 7), 0) == 255 - noise(9, 7)).all()
@@ -194,7 +195,7 @@ def test_broken_models_among_good_ones_are_refused_together(tmp_path: Path) -> N
     put(tmp_path, "broken-9.onnx")
 
     with pytest.raises(ModelError) as caught:
-        load_catalog(find_models(tmp_path), RUNTIME)
+        load_catalog(find_models(tmp_path), Declaration(), RUNTIME)
 
     broken, two = sorted(caught.value.problems)
     assert broken.startswith(f"{tmp_path}/broken-9.onnx is a text file")

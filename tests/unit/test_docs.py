@@ -4,9 +4,12 @@ import re
 import subprocess
 
 import pytest
+import yaml
 from pydantic import SecretStr
 
+from styleserve import diagram, kinds, reader, wiring
 from styleserve.catalog import served_name
+from styleserve.operations import OPERATIONS
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from tests.e2e.running import ROOT
 
@@ -50,3 +53,25 @@ def test_the_embedded_styles_are_named() -> None:
     raw = [served_name(path) for path in (ROOT / "models" / "raw").glob("*.onnx")]
     assert raw
     assert [name for name in raw if f"`{name}`" not in README] == []
+
+
+def test_every_operation_is_told() -> None:
+    table = README.partition("<!-- operations")[2].partition("<!-- end of operations")[0]
+    told = re.findall(r"^\| `(\w+)` \| (.+) \| (.*) \| (.+) \|$", table, re.MULTILINE)
+    assert [name for name, *_ in told] == list(OPERATIONS)
+    for name, inputs, options, _ in told:
+        assert inputs == kinds.inputs_of(name)
+        named = re.findall(r"`(\w+)`", options)
+        assert named == [option.name for option in kinds.options_of(name)], name
+
+
+def test_the_pipeline_that_is_told_is_the_one_that_ships() -> None:
+    declared = reader.read(ROOT / "models" / "pipelines.yaml")
+    (told,) = re.findall(r"```yaml\n(painted-subject:\n.*?)```", README, re.DOTALL)
+    assert told in (ROOT / "models" / "pipelines.yaml").read_text()
+    (figure,) = re.findall(r"```mermaid\n(.*?)```", README, re.DOTALL)
+    assert figure == diagram.draw(declared.graphs[0])
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    wiring.check(declared, dict.fromkeys(params["models"], "image"))
+    assert declared.faults == []
+    assert [graph.name for graph in declared.graphs if f"`{graph.name}`" not in README] == []

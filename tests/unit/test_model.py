@@ -13,11 +13,13 @@ import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
 from styleserve import convert, metadata
 from styleserve.errors import InferenceError, ModelError
-from styleserve.model import StyleModel
+from styleserve.model import MaskModel, StyleModel, load_model
+from styleserve.network import Network
 from styleserve.probe import Tensor
 from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
@@ -41,7 +43,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StyleModel]:
 
 
 def load(made: ModelProto, folder: Path, name: str = "made") -> StyleModel:
-    return StyleModel(tiny.save(made, folder / f"{name}-9.onnx"), RUNTIME)
+    return StyleModel(Network(tiny.save(made, folder / f"{name}-9.onnx"), RUNTIME))
 
 
 def constant(value: float) -> ModelProto:
@@ -116,7 +118,7 @@ def test_a_senseless_multiple_in_the_file_is_refused(tmp_path: Path, told: str) 
 
 def test_the_network_sees_the_picture_up_to_max_side(tmp_path: Path) -> None:
     runtime = spying()
-    model = StyleModel(tiny.save(tiny.stride_two(), tmp_path / "a.onnx"), runtime)
+    model = StyleModel(Network(tiny.save(tiny.stride_two(), tmp_path / "a.onnx"), runtime))
 
     seen = []
     for max_side in (0, 200, 100):
@@ -172,7 +174,7 @@ def test_one_value_that_is_no_number_fails_alone(tmp_path: Path, operator: str, 
 
 def test_a_network_that_fails_is_our_fault_in_one_line(tmp_path: Path) -> None:
     runtime = spying()
-    model = StyleModel(tiny.save(tiny.identity(), tmp_path / "a.onnx"), runtime)
+    model = StyleModel(Network(tiny.save(tiny.identity(), tmp_path / "a.onnx"), runtime))
     runtime.before_run.append(fail)
 
     with pytest.raises(InferenceError, match=r"^it failed at 50x40: .*out of memory$"):
@@ -218,7 +220,7 @@ def shaped(*shape: int | str) -> ModelProto:
         (two_outputs(), r"second tensor\(float\)"),
         (tiny.uint8_input(), r"image tensor\(uint8\)"),
         (tiny.channels_last(), r"\[1, 32, 32, 3\]"),
-        (tiny.mask((32, 32)), r"styled tensor\(float\) \[1, 1, 32, 32\]"),
+        (shaped(1, 2, "h", "w"), r"styled tensor\(float\) \[1, 2, 'h', 'w'\]"),
         (shaped(4, 3, 32, 32), r"\[4, 3, 32, 32\]"),
         (shaped(1, 4, "h", "w"), r"\[1, 4, 'h', 'w'\]"),
         (shaped(3, 32, 32), r"\[3, 32, 32\]"),
@@ -247,7 +249,7 @@ def test_open_batch_and_channels_are_taken(
         (tiny.half_size(), "differ in size"),
         (tiny.odd_only(), "differ in size"),
         (tiny.half_size((32, 32)), r"a 32x32 picture|cannot load"),
-        (tiny.mask(), "1, 'styled_h'"),
+        (tiny.mask(), "it answered \\(1, 1, 256, 256\\)"),
         (shaped(1, 3, 32, "w"), ""),
     ],
 )
@@ -281,7 +283,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(
     path.write_bytes(content)
 
     with pytest.raises(ModelError, match=rf"bad-9\.onnx.* {told}") as caught:
-        StyleModel(path, RUNTIME)
+        StyleModel(Network(path, RUNTIME))
 
     assert_readable(caught.value)
 
@@ -309,7 +311,7 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path, folder: bool) -> None:
         path.mkdir()
 
     with pytest.raises(ModelError, match=r"bad-9\.onnx cannot be read") as caught:
-        StyleModel(path, RUNTIME)
+        StyleModel(Network(path, RUNTIME))
 
     assert_readable(caught.value)
 
@@ -342,11 +344,63 @@ def test_describe_tells_where_a_converted_model_comes_from(tmp_path: Path) -> No
     source, target = tmp_path / "raw.onnx", tmp_path / "served.onnx"
     convert.convert(tiny.save(tiny.invert((32, 32)), source), target, 18, "like a negative")
 
-    details = StyleModel(target, RUNTIME).describe()
+    details = StyleModel(Network(target, RUNTIME)).describe()
 
     assert details["description"] == "like a negative"
     assert details["opset"] == "18"
     assert details["source_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+# --- masks
+
+
+def mask_of(picture: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Tell what `tiny.mask` gives."""
+    return np.asarray(picture.mean(axis=2) / 255)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_network_with_one_channel_gives_a_mask_of_the_pictures_size(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    mask = load_model(tiny.save(tiny.mask(), tmp_path / "a.onnx"), RUNTIME)
+
+    found = mask(noise(*size), 0)
+
+    assert isinstance(mask, MaskModel)
+    assert found.dtype == np.float32
+    assert found.shape == size
+    assert np.abs(found - mask_of(noise(*size))).max() < 1e-5
+
+
+@pytest.mark.parametrize("size", [None, (48, 32)])
+def test_a_mask_works_at_its_own_size_and_stays_within_0_and_1(
+    tmp_path: Path, size: tuple[int, int] | None
+) -> None:
+    mask = load_model(tiny.save(tiny.mask(size), tmp_path / "a.onnx"), RUNTIME)
+    picture = np.repeat(np.repeat(noise(10, 12), 20, axis=0) // 128 * 255, 20, axis=1)
+
+    found = mask(picture, 40)
+
+    assert found.shape == (200, 240)
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert np.abs(found - mask_of(picture)).mean() < 0.15
+    assert mask.describe()["kind"] == "mask"
+
+
+def test_a_mask_beyond_0_to_1_is_refused(tmp_path: Path) -> None:
+    nodes = [tiny.node("ReduceMean", ["image"], axes=[1], keepdims=1)]
+    wide = tiny.save(tiny.model(nodes, size=None, channels=1), tmp_path / "wide.onnx")
+
+    with pytest.raises(ModelError, match=r"wide.onnx: it answered values from .*; a mask has"):
+        load_model(wide, RUNTIME)
+
+
+def test_a_network_with_three_channels_is_a_style(tmp_path: Path) -> None:
+    model = load_model(tiny.save(tiny.identity(), tmp_path / "a.onnx"), RUNTIME)
+
+    assert isinstance(model, StyleModel)
 
 
 # --- threads
@@ -367,7 +421,7 @@ def test_no_more_runs_at_once_than_allowed(tmp_path: Path, cap: int) -> None:
     """Two models share the cap, as all models of a server do."""
     runtime = spying(cap)
     paths = [tiny.save(tiny.identity(), tmp_path / f"{name}.onnx") for name in "ab"]
-    both = [StyleModel(path, runtime) for path in paths]
+    both = [StyleModel(Network(path, runtime)) for path in paths]
     full, go_on, lock = threading.Event(), threading.Event(), threading.Lock()
     running: list[int] = [0]
     most: list[int] = [0]
@@ -398,7 +452,7 @@ def test_no_more_runs_at_once_than_allowed(tmp_path: Path, cap: int) -> None:
 
 def test_a_failed_run_gives_its_place_back(tmp_path: Path) -> None:
     runtime = spying()
-    model = StyleModel(tiny.save(tiny.identity(), tmp_path / "a.onnx"), runtime)
+    model = StyleModel(Network(tiny.save(tiny.identity(), tmp_path / "a.onnx"), runtime))
     runtime.before_run.append(fail)
     with pytest.raises(InferenceError):
         model(noise(40, 50), 0)

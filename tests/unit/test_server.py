@@ -12,6 +12,7 @@ import pytest
 
 import server
 from styleserve import catalog, leftovers, lifecycle, logs, machine
+from styleserve.declaration import Declaration
 from styleserve.errors import ConfigError, ModelError
 
 OLD = Path("old")
@@ -40,6 +41,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return do
 
     monkeypatch.setattr(catalog, "find_models", step("find", {"udnie": Path("udnie-9.onnx")}))
+    declared = Declaration(lines={"painted": 1})
+    monkeypatch.setattr(catalog, "find_pipelines", step("pipelines", declared))
     monkeypatch.setattr(machine, "check", step("check", None))
     monkeypatch.setattr(leftovers, "clean", lambda folder: step(f"clean {folder}", [OLD])())
     monkeypatch.setattr(catalog, "load_catalog", step("load", {}))
@@ -50,7 +53,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_everything_is_checked_before_anything_is_served(steps: list[str]) -> None:
     assert server.main(["--providers", "cpu", "--cache-dir", "~/mine"]) == 0
     cleaned = [f"clean {machine.SHM}", f"clean {Path.home() / 'mine'}"]
-    assert steps == ["find", "check", *cleaned, "load", "run"]
+    assert steps == ["find", "pipelines", "check", *cleaned, "load", "run"]
 
 
 def test_the_machine_is_asked_for_room_for_every_name(
@@ -61,7 +64,7 @@ def test_the_machine_is_asked_for_room_for_every_name(
 
     server.main(["--providers", "cpu"])
 
-    assert sorted(asked) == ["catalog", "udnie"]
+    assert sorted(asked) == ["catalog", "painted", "udnie"]
 
 
 def test_leftovers_and_the_runtime_are_told(
@@ -94,6 +97,7 @@ def test_a_bad_setting_is_exit_code_2(
     ("module", "name", "error"),
     [
         (catalog, "find_models", ModelError),
+        (catalog, "find_pipelines", ConfigError),
         (machine, "check", ConfigError),
         (catalog, "load_catalog", ModelError),
     ],

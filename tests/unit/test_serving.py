@@ -1,5 +1,6 @@
 """The endpoints as Triton models, without Triton: tensors, errors, configuration."""
 
+import json
 import logging
 import threading
 from contextlib import nullcontext, suppress
@@ -17,6 +18,7 @@ from styleserve.errors import InferenceError, RequestError
 from styleserve.image import Image
 from styleserve.serving import Server
 from styleserve.settings import load
+from styleserve.ticket import CURRENT, Ticket
 from tests.pictures import noise, png
 
 
@@ -82,7 +84,7 @@ def assert_declared(answer: Answer, outputs: tuple[Any, ...]) -> None:
 
 def call(endpoint: serving.Endpoint, *requests: dict[str, Any]) -> list[Answer]:
     wrapped = [Request(data=data, requested_output_names=["x"]) for data in requests]
-    return serving._Callable("udnie", endpoint)(wrapped)
+    return serving._Callable("udnie", endpoint, Ticket())(wrapped)
 
 
 def test_every_request_gets_its_answer_in_order(caplog: pytest.LogCaptureFixture) -> None:
@@ -147,12 +149,29 @@ def test_a_callable_is_busy_while_it_answers(failure: Exception | None) -> None:
             raise failure
         return {}
 
-    callable_ = serving._Callable("udnie", endpoint)
+    callable_ = serving._Callable("udnie", endpoint, Ticket())
     with suppress(RequestError):
         callable_([Request(data={})])
 
     assert seen == [True]
     assert not callable_.is_busy
+
+
+@pytest.mark.parametrize("failure", [None, RequestError("no")])
+def test_the_figures_of_a_request_are_handed_over_before_its_answer(
+    tmp_path: Path, failure: Exception | None
+) -> None:
+    def endpoint(tensors: Tensors, outputs: list[str]) -> Answer:
+        CURRENT.get().count("painted", "mask", 0.5, failed=failure is not None)
+        if failure:
+            raise failure
+        return {}
+
+    with suppress(RequestError):
+        serving._Callable("painted", endpoint, Ticket(tmp_path, 1))([Request(data={})])
+
+    told = json.loads((tmp_path / "1.figures").read_text())
+    assert told == [["painted", "mask", 0.5, failure is not None]]
 
 
 # --- configuration

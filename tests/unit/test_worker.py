@@ -3,6 +3,7 @@
 import importlib.util
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,10 +17,12 @@ import pytest
 
 import styleserve
 from styleserve.errors import InferenceError, RequestError
+from styleserve.ticket import Ticket
 
 FILE = Path(styleserve.__file__).with_name("worker.py")
 FOLDER = "a_folder_in_the_model_store"
 LOGGED: list[str] = []
+MEANWHILE: list[Callable[[], object]] = []  # what happens while PyTriton's worker waits
 
 
 class TritonError(Exception):
@@ -54,15 +57,20 @@ class Request:
     failure: BaseException | None = None
     tensors: list[Tensor] = field(default_factory=lambda: [Tensor(4, 5, 3), Tensor(1)])
 
+    gone: bool = False
+
     def inputs(self) -> list[Tensor]:
         return self.tensors
+
+    def is_cancelled(self) -> bool:
+        return self.gone
 
 
 class MetricFamily:
     """Counts, in its class, each metric of each family that a worker makes."""
 
     COUNTER = "counter"
-    counts: ClassVar[dict[tuple[str, str, str], int]] = {}  # name, model, reason
+    counts: ClassVar[dict[tuple[str, str, str], float]] = {}  # name, model, reason or node
 
     def __init__(self, name: str, description: str, kind: str) -> None:
         assert kind == self.COUNTER
@@ -70,8 +78,9 @@ class MetricFamily:
         self.name = name
 
     def Metric(self, labels: dict[str, str]) -> "Metric":  # noqa: N802  Triton's name
-        assert set(labels) == {"model", "reason"}
-        return Metric((self.name, labels["model"], labels["reason"]))
+        kind = "node" if "node" in self.name else "reason"
+        assert set(labels) == {"model", kind}
+        return Metric((self.name, labels["model"], labels[kind]))
 
 
 class Metric:
@@ -80,7 +89,7 @@ class Metric:
         MetricFamily.counts[key] = 0  # so it is seen before the first failure
 
     def increment(self, value: float) -> None:
-        MetricFamily.counts[self._key] += int(value)
+        MetricFamily.counts[self._key] += value
 
 
 class TritonModelException(Exception):  # noqa: N818  Triton's name
@@ -103,14 +112,16 @@ class PyTritonModel:
     def execute(self, requests: list[Request]) -> list[Response]:
         assert self.ready
         for request in requests:
+            for act in MEANWHILE:
+                act()
             if request.failure:
                 raise RuntimeError("".join(traceback.format_exception(request.failure)))
         return [Response() for _ in requests]
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
-    """Load the worker as Triton does."""
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:  # noqa: ANN401
+    """Load a copy of the worker as Triton does."""
     utils = ModuleType("triton_python_backend_utils")
     vars(utils).update(TritonError=TritonError, InferenceResponse=Response)
     vars(utils).update(MetricFamily=MetricFamily, TritonModelException=TritonModelException)
@@ -121,12 +132,14 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
     vars(data).update(BlocksStoreManager=type("BlocksStoreManager", (BaseManager,), {}))
     for module in (utils, ModuleType(FOLDER), model, data):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec = importlib.util.spec_from_file_location(f"{FOLDER}.model", FILE)
+    copy = shutil.copy(FILE, tmp_path / "model.py")
+    spec = importlib.util.spec_from_file_location(f"{FOLDER}.model", copy)
     assert spec
     assert spec.loader
     loaded: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     LOGGED.clear()
+    MEANWHILE.clear()
     MetricFamily.counts.clear()
     monkeypatch.setattr(loaded, "HANDSHAKE_PAUSE_S", 0)
     monkeypatch.setattr(loaded.TritonPythonModel, "deaf", 0)
@@ -178,7 +191,7 @@ def error_of(response: Response) -> TritonError:
     return response.error
 
 
-def counted() -> dict[str, int]:
+def counted() -> dict[str, float]:
     """Tell how many failures were counted, by whose fault; all of them of this model."""
     assert {key[:2] for key in MetricFamily.counts} == {("styleserve_request_failure", "udnie")}
     return {reason: count for (_, _, reason), count in MetricFamily.counts.items()}
@@ -275,3 +288,55 @@ def test_one_failure_stays_one_failure(answer: Callable[..., list[Response]]) ->
 
     assert [each.error is None for each in responses] == [True, False, True, False, False, True]
     assert counted() == {"caller": 2, "server": 1}
+
+
+# --- notes to and from the server
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_the_server_is_told_when_the_caller_goes(
+    answer: Callable[..., list[Response]],
+    tmp_path: Path,
+    gone: bool,
+) -> None:
+    ticket = Ticket(tmp_path, 0)
+    seen: list[bool] = []
+
+    def wait() -> None:
+        deadline = time.monotonic() + (10 if gone else 0.3)
+        while not ticket.is_gone() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(ticket.is_gone())
+
+    MEANWHILE.append(wait)
+    answer(Request(gone=gone), Request())
+
+    assert seen == [gone, False]  # the next request starts anew
+
+
+@pytest.mark.parametrize("failure", [None, raised(RequestError("no"))])
+def test_the_figures_of_nodes_are_added_up(
+    answer: Callable[..., list[Response]],
+    tmp_path: Path,
+    failure: Exception | None,
+) -> None:
+    ticket = Ticket(tmp_path, 0)
+
+    def work() -> None:
+        ticket.count("udnie", "mask", 0.25, failed=False)
+        ticket.count("inner", "dots", 0.5, failed=True)
+        ticket.hand_over()
+
+    MEANWHILE.append(work)
+    answer(Request(failure), Request(failure))
+
+    figures = {key: value for key, value in MetricFamily.counts.items() if "node" in key[0]}
+    assert figures == {
+        ("styleserve_node_count", "udnie", "mask"): 2,
+        ("styleserve_node_failure", "udnie", "mask"): 0,
+        ("styleserve_node_seconds", "udnie", "mask"): 0.5,
+        ("styleserve_node_count", "inner", "dots"): 2,
+        ("styleserve_node_failure", "inner", "dots"): 2,
+        ("styleserve_node_seconds", "inner", "dots"): 1.0,
+    }
+    assert not list(tmp_path.glob("*.figures"))

@@ -1,0 +1,170 @@
+"""Read a file of pipelines: YAML text to typed nodes, each fault with its line."""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from styleserve.declaration import IMAGE, Declaration, Graph, Node, suggest
+from styleserve.errors import ConfigError
+from styleserve.kinds import options_of
+from styleserve.operations import OPERATIONS
+
+TIMEOUT_S = 300.0
+DEEPEST = 8  # an alias of YAML may contain itself
+
+At = tuple[str | int, ...]  # the way to a value: ("painted", "nodes", "mask")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class _Header(_Strict):
+    description: str = ""
+    nodes: dict[str, Any] = Field(min_length=1)
+    output: str
+    timeout: float = Field(TIMEOUT_S, gt=0)
+
+
+class _Step(_Strict):
+    inputs: list[str] = [IMAGE]
+    on_error: Annotated[str, Field(pattern=r"^use \S+$")] = ""
+
+
+class _ModelStep(_Step):
+    model: str = Field(min_length=1)
+
+
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+def read(path: Path) -> Declaration:
+    """Read a file of pipelines, of which an empty one declares none.
+
+    Raises:
+        ConfigError: if there is no such file, or it is no YAML.
+    """
+    try:
+        return _Reader(path).read(yaml.compose(path.read_text(), yaml.SafeLoader))
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}; set STYLESERVE_PIPELINES to another file"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        what = getattr(error, "problem", None) or error
+        raise ConfigError(f"{path}{line}: this is no YAML: {what}; mend the file") from error
+
+
+@cache
+def _schema_of(operation: str) -> type[_Step]:
+    """Return what a node with this operation may say: its options too."""
+    options: dict[str, Any] = {
+        one.name: (one.annotation, ... if one.default is one.empty else one.default)
+        for one in options_of(operation)
+    }
+    return create_model(operation, __base__=_Step, op=(str, ...), **options)
+
+
+class _Reader:
+    """Turns YAML into a declaration, and remembers in which line everything stood."""
+
+    def __init__(self, path: Path) -> None:
+        self._declared = Declaration(path)
+        self._lines: dict[At, int] = {(): 1}
+
+    def read(self, root: yaml.Node | None) -> Declaration:
+        data = self._plain(root, ()) if root else None
+        if not isinstance(data, dict | None):
+            raise ConfigError(f"{self._declared.path}: a file of pipelines maps names to pipelines")
+        for name, body in (data or {}).items():
+            self._declared.lines[name] = self._line((name,))
+            self._read_graph(name, body)
+        return self._declared
+
+    def _read_graph(self, name: str, body: object) -> None:
+        header = self._validate(_Header, body, (name,))
+        if header is None:
+            return
+        nodes = {
+            key: self._read_node(key, raw, (name, "nodes", key))
+            for key, raw in header.nodes.items()
+        }
+        line, about = self._line((name,)), header.description
+        graph = Graph(name, line, about, nodes, header.output, header.timeout)
+        self._declared.graphs.append(graph)
+
+    def _read_node(self, name: str, raw: object, at: At) -> Node:
+        line = self._line(at)
+        schema = self._schema(raw, at)
+        step = self._validate(schema, raw, at) if schema else None
+        if step is None:
+            return Node(name, line)
+        said = {key: getattr(step, key) for key in type(step).model_fields}
+        inputs, fallback = tuple(said.pop("inputs")), said.pop("on_error").removeprefix("use ")
+        model, op = said.pop("model", ""), said.pop("op", "")
+        return Node(name, line, inputs, model, op, said, fallback)
+
+    def _schema(self, raw: object, at: At) -> type[_Step] | None:
+        said = raw if isinstance(raw, dict) else {}
+        if ("model" in said) == ("op" in said):
+            self._fault(at, "say either which model or which op (operation) it is")
+        elif "model" in said:
+            return _ModelStep
+        elif (name := str(said["op"])) in OPERATIONS:
+            return _schema_of(name)
+        else:
+            self._fault((*at, "op"), f"there is no operation {name!r}; {suggest(name, OPERATIONS)}")
+        return None
+
+    def _validate(self, schema: type[Schema], raw: object, at: At) -> Schema | None:
+        """Return `raw` as what it should be, or note all that is wrong with it."""
+        try:
+            return schema.model_validate(raw)
+        except ValidationError as error:
+            for item in error.errors():
+                self._fault((*at, *item["loc"]), _told(item, schema))
+            return None
+
+    def _plain(self, node: yaml.Node, at: At) -> Any:  # noqa: ANN401  whatever YAML can say
+        self._lines[at] = node.start_mark.line + 1
+        if len(at) > DEEPEST:
+            raise yaml.constructor.ConstructorError(None, None, "too deep", node.start_mark)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(item, (*at, number)) for number, item in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            return yaml.SafeLoader("").construct_object(node)
+        data = {}
+        for key, value in node.value:
+            name = str(key.value)
+            inner = (*at, name)
+            is_twice = name in data
+            data[name] = self._plain(value, inner)
+            self._lines[inner] = key.start_mark.line + 1
+            if is_twice:
+                self._fault(inner, f"{name!r} stands here a second time; rename or remove one")
+        return data
+
+    def _line(self, at: At) -> int:
+        """Return the line of a value, or of what it is missing in."""
+        while at not in self._lines:
+            at = at[:-1]
+        return self._lines[at]
+
+    def _fault(self, at: At, what: str) -> None:
+        node = str(at[2]) if len(at) > 2 and at[1] == "nodes" else ""
+        self._declared.fault(self._line(at), str(at[0]), node, what)
+
+
+def _told(item: Any, schema: type[BaseModel]) -> str:  # noqa: ANN401  pydantic's ErrorDetails
+    where = ".".join(map(str, item["loc"]))
+    if item["type"] == "missing":
+        return f"{where} is missing"
+    if item["type"] == "extra_forbidden":
+        return f"there is no {where!r} here; {suggest(where, schema.model_fields)}"
+    reason = item["msg"][:1].lower() + item["msg"][1:]
+    return f"{where}: {reason}, got {item['input']!r}" if where else f"{reason}"
