@@ -51,7 +51,8 @@ $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/models: $(VENV)/python requirements.txt requirements-base.txt requirements-models.txt
+$(VENV)/models: $(VENV)/python requirements.txt requirements-base.txt requirements-server.txt \
+		requirements-page.txt requirements-models.txt
 	$(ENV) pip install -q -r requirements.txt -r requirements-models.txt
 	touch $@
 
