@@ -69,6 +69,8 @@ class ServerSettings(BaseSettings):
     """Largest picture accepted, in pixels."""
     cache_mb: int = Field(0, ge=0, le=65_536)
     """Memory for answers to repeated requests, in MiB; 0 keeps none."""
+    trace_url: str = Field("", pattern=r"^(https?://[!-~]+)?$")
+    """OpenTelemetry collector to send a trace of each request to, by OTLP over HTTP; or empty."""
     cache_dir: Path = Path("~/.cache/styleserve")
     """Folder for Triton's files while the server runs; must allow execution."""
     log_format: Annotated[Literal["auto", "text", "json"], LOWER] = "auto"
