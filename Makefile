@@ -7,10 +7,10 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	&& echo $$p && break; done)
 ENV = PATH="$(abspath $(VENV))/bin:$$PATH"
 
-.PHONY: help run test check fix models zoo bench browser
+.PHONY: help run test test-containers check fix models zoo bench browser
 
 help:  ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 run: models  ## Build the environment, prepare the models, start the server and the page
 	@export $(ENV) STYLESERVE_URL=$${STYLESERVE_URL:-http://localhost:$${STYLESERVE_HTTP_PORT:-8000}}; \
@@ -26,7 +26,7 @@ zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model
 	cd models/zoo && $(ENV) dvc repro --quiet --keep-going
 
 test: check models browser  ## Install everything, lint, check the types, run all tests
-	$(ENV) pytest
+	$(ENV) pytest --ignore tests/containers
 
 check: $(VENV)/dev  ## Lint and check the types
 	$(ENV) ruff check .
@@ -52,10 +52,14 @@ $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/models: $(VENV)/python requirements.txt requirements-base.txt requirements-models.txt
+$(VENV)/models: $(VENV)/python requirements.txt requirements-base.txt requirements-server.txt \
+		requirements-page.txt requirements-models.txt
 	$(ENV) pip install -q -r requirements.txt -r requirements-models.txt
 	touch $@
 
 $(VENV)/dev: $(VENV)/models requirements-dev.txt
 	$(ENV) pip install -q -r requirements-dev.txt
 	touch $@
+
+test-containers: $(VENV)/dev  ## Build and try the containers (needs a Docker Engine)
+	$(ENV) pytest --timeout 900 tests/containers

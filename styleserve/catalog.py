@@ -73,15 +73,14 @@ def find_models(folder: Path) -> dict[str, Path]:
 
 
 def find_pipelines(setting: str, models: Path) -> Declaration:
-    """Read the file that `setting` names, or, if it is empty, the one beside the folder `models`.
+    """Read the file that `setting` names, or, if it is empty, one in the folder `models` or beside.
 
     Raises:
         ConfigError: if there is no such file, or it is no YAML.
     """
-    beside = models.absolute().parent / PIPELINES
-    if not setting and not beside.exists():
-        return Declaration()
-    return reader.read(Path(setting or beside))
+    usual = [folder / PIPELINES for folder in (models, models.absolute().parent)]
+    found = [Path(setting)] if setting else [path for path in usual if path.exists()]
+    return reader.read(found[0]) if found else Declaration()
 
 
 def load_catalog(models: Mapping[str, Path], declared: Declaration, runtime: Runtime) -> Catalog:

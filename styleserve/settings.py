@@ -46,7 +46,7 @@ class ServerSettings(BaseSettings):
     models_dir: Folder = Path("models/converted")
     """Folder with the served models; every *.onnx at any depth below it."""
     pipelines: str = ""
-    """File with pipelines; if empty, pipelines.yaml beside the models folder, if it is there."""
+    """File with pipelines; if empty, pipelines.yaml in the models folder or beside it."""
     # Containers need this default; the README tells what is open.
     host: Annotated[str, AfterValidator(_no_ipv6)] = "0.0.0.0"
     """IPv4 address, or name, to listen on."""
@@ -72,6 +72,8 @@ class ServerSettings(BaseSettings):
     """Largest picture accepted, in pixels."""
     cache_mb: int = Field(0, ge=0, le=65_536)
     """Memory for answers to repeated requests, in MiB; 0 keeps none."""
+    trace_url: str = Field("", pattern=r"^(https?://[!-~]+)?$")
+    """OpenTelemetry collector to send a trace of each request to, by OTLP over HTTP; or empty."""
     cache_dir: Folder = Field(Path("~/.cache/styleserve"), validate_default=True)
     """Folder for Triton's files while the server runs; must allow execution."""
     log_format: Annotated[Literal["auto", "text", "json"], LOWER] = "auto"

@@ -94,6 +94,9 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
         super()._prepare_triton_config(workspace)
         # Else Triton starts every worker twice, to ask the first for a configuration it has.
         self._triton_server_config["strict-model-config"] = True
+        if self._settings.trace_url:
+            # As TritonConfig.trace_config it would need OpenTelemetry's Python packages, too.
+            self._triton_server_config["trace-config"] = _traces(self._settings.trace_url)
 
     def _shm_prefix(self) -> str:
         return self._claims[0].name
@@ -175,5 +178,11 @@ def _config(settings: ServerSettings) -> TritonConfig:
         exit_timeout_secs=DRAIN_TIMEOUT_S,
         # On a machine without an NVIDIA GPU the metrics' search for one fills the log with errors.
         allow_gpu_metrics=machine.has_gpu(),
+        metrics_config=["summary_latencies=true"],
         cache_config=[f"local,size={settings.cache_mb << 20}"] if settings.cache_mb else None,
     )
+
+
+def _traces(url: str) -> list[str]:
+    target = [f"opentelemetry,url={url}", "opentelemetry,resource=service.name=styleserve"]
+    return ["mode=opentelemetry", "level=TIMESTAMPS", "rate=1", *target]

@@ -164,7 +164,7 @@ def test_without_a_file_there_are_no_pipelines(tmp_path: Path) -> None:
     assert catalog.find_pipelines("", tmp_path / "models").graphs == []
 
 
-def test_the_file_lies_beside_the_models_or_where_the_setting_says(tmp_path: Path) -> None:
+def test_the_file_lies_among_or_beside_the_models_or_where_the_setting_says(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     text = "p: {nodes: {a: {model: same}}, output: a}"
     (tmp_path / "pipelines.yaml").write_text(text)
@@ -175,6 +175,8 @@ def test_the_file_lies_beside_the_models_or_where_the_setting_says(tmp_path: Pat
 
     assert list(beside.lines) == ["p"]
     assert list(named.lines) == []
+    (tmp_path / "models" / "pipelines.yaml").write_text(text.replace("p:", "q:"))
+    assert list(catalog.find_pipelines("", tmp_path / "models").lines) == ["q"]
     with pytest.raises(ConfigError, match=r"other\.yaml cannot be read"):
         catalog.find_pipelines(str(tmp_path / "other.yaml"), tmp_path)
 

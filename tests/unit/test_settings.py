@@ -39,6 +39,7 @@ SAMPLES = {
     "cache_dir": "/var/cache",
     "log_format": "json",
     "log_level": "debug",
+    "trace_url": "http://collector:4318/v1/traces",
 }
 
 

@@ -1,0 +1,62 @@
+"""The whole of it, as `docker compose up` brings it up."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gradio_client import Client, handle_file
+
+from tests.containers.engine import PHOTO, Project, docker, kill_inside, running, wait
+
+LEAST_START = np.timedelta64(2, "s")  # no server is ready sooner
+
+
+@pytest.fixture(scope="module")
+def project(checkout: Path, images: dict[str, str]) -> Iterator[Project]:
+    with running(Project(checkout, {"STYLESERVE_QUEUE_SIZE": "7"})) as up:
+        yield up
+
+
+def test_the_page_paints(project: Project) -> None:
+    page = Client(project.page.url, verbose=False)
+    painted = page.predict(photo=handle_file(PHOTO), style="dots", api_name="/stylise")
+    assert Path(painted).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_waits_for_the_server(project: Project) -> None:
+    assert project.page.get("/health") == (200, b'{"page":"ok","server":true}')
+    (server,), (page,) = project.containers("server"), project.containers("client")
+    template = "{{.State.StartedAt}}"
+    started = [np.datetime64(docker("inspect", "-f", template, one)[:23]) for one in (server, page)]
+    assert started[1] - started[0] > LEAST_START
+
+
+def test_settings_come_from_the_file(project: Project) -> None:
+    server, *_ = project.containers("server")
+    assert "STYLESERVE_QUEUE_SIZE=7" in docker("exec", server, "env").splitlines()
+
+
+def test_a_server_that_crashes_is_restarted(project: Project) -> None:
+    server, *_ = project.containers("server")
+    kill_inside(server, "python")  # server.py
+    count = "{{.RestartCount}}"
+    wait(lambda: docker("inspect", "-f", count, server) == "1", 30)
+    wait(project.api.is_ready)
+    assert project.api.paint("glass")
+
+
+def test_own_models_are_mounted_over(
+    checkout: Path, images: dict[str, str], slow_models: Path
+) -> None:
+    settings = {"STYLESERVE_MODELS_DIR": str(slow_models)}
+    with running(Project(checkout, settings), "server") as project:
+        assert sorted(project.api.styles()) == ["invert", "slow"]
+        assert project.api.paint("invert")
+
+
+def test_the_gpu_file_asks_for_one(checkout: Path) -> None:
+    files = ("docker-compose.yml", "docker-compose.gpu.yml")
+    config = Project(checkout, {}, files).compose("config")
+    assert "REQUIREMENTS: requirements-gpu.txt" in config
+    assert "capabilities:\n                - gpu" in config
