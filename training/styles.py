@@ -8,16 +8,15 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw
 
 from training.canvas import SIDE_PX, Colour, Points, field, palette, scattered, shifted, tone
 
 _JEWELS = ("c8102e", "f2a900", "005eb8", "00843d", "6a1b9a", "00a3ad", "f4e3b2", "e86a10", "0b2a6b")
-_PANES = ("e0253f", "ffc21a", "2f86ea", "24b062", "a04fd0", "2cc9d6", "fbf0cc", "ff8a30", "f9b4c4")
 _NIGHT = ("0b1f4b", "14397d", "1f5fae", "3b8fd0", "86bfe0", "e8dfae", "f2c230", "e8931c", "1c5a52")
 _POSTER = ("d9381e", "f4b41a", "1b4f9c", "123a33", "f08a5d", "5aa9a4", "2a2438", "e7c9d3", "8bb174")
-_LEAD_PX = 10
+_LINE_PX = 15
+_RED: Colour = (206, 58, 38)
 _PAPER: Colour = (244, 236, 216)
 _INK: Colour = (22, 20, 26)
 
@@ -74,31 +73,17 @@ def _path(point: Points, direction: Callable[[Points], Points], steps: int) -> P
     return np.concatenate(points)
 
 
-def glass(seed: int = 6) -> Image.Image:
-    """A stained-glass window: panes of one bright colour each, between dark leads."""
+def woodcut(seed: int = 6) -> Image.Image:
+    """A print from carved wood: lines of ink that swell in the dark, on paper with some red."""
     rng = np.random.default_rng(seed)
-    centres = scattered(rng, spacing=50)
-    colours, hue = palette(_PANES), field(rng, finest_px=260)
-    panes = np.array(
-        [shifted(tone(t + rng.normal(0, 0.6), colours), rng, 12) for t in hue(centres)], float
-    )
     places = np.arange(float(SIDE_PX))
-    across, down = ((places[:, None] - centres[:, axis]) ** 2 for axis in (0, 1))
-    owner, first, second = (
-        np.concatenate(part)
-        for part in zip(*(_two_nearest(across + row) for row in down), strict=True)
-    )
-    gap, glow = second - first, 1.12 - 0.006 * first
-    pixels = np.where(gap[:, None] < _LEAD_PX, _INK, panes[owner] * glow[:, None])
-    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8).reshape(SIDE_PX, SIDE_PX, 3))
-
-
-def _two_nearest(squares: Points) -> tuple[npt.NDArray[np.intp], Points, Points]:
-    """Return for each row the index of its least value, and the roots of the two least values."""
-    owner = squares.argmin(1)
-    first = np.sqrt(squares.min(1))
-    squares[np.arange(len(squares)), owner] = np.inf
-    return owner, first, np.sqrt(squares.min(1))
+    points = np.stack(np.meshgrid(places, places), -1).reshape(-1, 2)
+    light, bend, red = (field(rng, finest_px=finest)(points) for finest in (190, 260, 300))
+    across = points @ np.array([0.4, 0.92]) + 46 * bend
+    ink = np.cos(2 * math.pi * across / _LINE_PX) > 1.1 * light
+    paper = np.where(red[:, None] > 0.45, _RED, _PAPER)
+    pixels = np.where(ink[:, None], _INK, paper).astype(np.uint8)
+    return Image.fromarray(pixels.reshape(SIDE_PX, SIDE_PX, 3))
 
 
 def abstract(seed: int = 4) -> Image.Image:
@@ -146,6 +131,6 @@ def _shape(
 PAINTERS: dict[str, Callable[[], Image.Image]] = {
     "dots": dots,
     "swirl": swirl,
-    "glass": glass,
+    "woodcut": woodcut,
     "abstract": abstract,
 }

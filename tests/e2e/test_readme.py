@@ -123,7 +123,7 @@ def test_the_pipelines_change_the_photo(styles: Running) -> None:
     with Pillow.open(PHOTO) as file:
         photo = np.asarray(file)
     names = _served(styles, "pipeline")
-    assert names == ["painted-subject", "stained-window"]
+    assert names == ["painted-subject", "printed-scene"]
     for name in names:
         picture = styles.infer(name, image=photo).astype(int)
         assert picture.shape == photo.shape

@@ -37,8 +37,8 @@ def test_out_is_a_folder_or_the_file_for_one_input() -> None:
 
 
 def test_every_style_gets_a_name_of_its_own() -> None:
-    named = targets(found("in/a.b.jpg"), "out", "dots", "glass", named=True)
-    assert named == ["out/a.b-dots.jpg", "out/a.b-glass.jpg"]
+    named = targets(found("in/a.b.jpg"), "out", "dots", "woodcut", named=True)
+    assert named == ["out/a.b-dots.jpg", "out/a.b-woodcut.jpg"]
 
 
 def test_one_photo_goes_to_standard_output() -> None:
