@@ -43,6 +43,7 @@ browser:
 	chromium fonts-dejavu-core >/dev/null; } || echo "no Chromium, so the tests of the page skip"
 
 bench: $(VENV)/dev models  ## Measure speed and memory
+	$(ENV) PYTHONPATH=. python benchmarks/models.py models/converted/*.onnx
 	$(ENV) PYTHONPATH=. python benchmarks/overhead.py
 	$(ENV) PYTHONPATH=. python benchmarks/pipelines.py
 
