@@ -1,7 +1,7 @@
 """Requests and answers of the API as named arrays; knows no server."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from styleserve.image import Image
 
 Tensors = Mapping[str, NDArray[Any]]
 Answer = dict[str, NDArray[Any]]
+Endpoint = Callable[[Tensors, list[str]], Answer]
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,10 @@ class Pipeline:
             raise InferenceError(f"{where}{HIDDEN}") from error
         finally:
             seconds = time.perf_counter() - start
-            request.ticket.count(self._graph.name, node.name, seconds, failed)
+            figures = {"count": 1, "failure": int(failed), "seconds": seconds}
+            for kind, value in figures.items():
+                labels = {"model": self._graph.name, "node": node.name}
+                request.ticket.add(f"styleserve_node_{kind}", value, **labels)
 
     def _call(self, request: "_Request", node: Node, values: Values) -> Any:  # noqa: ANN401
         if node.op == SELECT:

@@ -4,7 +4,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,9 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.types import Request
 
 from styleserve import machine
+from styleserve.cache import Cache, CachedEndpoint
 from styleserve.catalog import RESERVED, Catalog
-from styleserve.endpoint import Answer, CatalogEndpoint, Limits, StyleEndpoint, Tensors
+from styleserve.endpoint import Answer, CatalogEndpoint, Endpoint, Limits, StyleEndpoint
 from styleserve.errors import InferenceError, RequestError
 from styleserve.settings import ServerSettings
 from styleserve.ticket import CURRENT, Ticket
@@ -42,8 +43,6 @@ CATALOG_OUTPUTS = (
 # While one runs a model, the other takes its next request in or its last answer out.
 INSTANCES = 2
 
-Endpoint = Callable[[Tensors, list[str]], Answer]
-
 
 class Server(TritonProcess):
     """Triton with every endpoint of a catalog bound, not yet started."""
@@ -52,12 +51,13 @@ class Server(TritonProcess):
         """Bind `catalog`; a set `stop` ends a start that is under way."""
         super().__init__(settings, stop)
         limits = Limits(settings.max_side, settings.max_pixels)
+        cache = Cache(settings.cache_mb << 20)
         for name, stylizer in catalog.items():
-            style = StyleEndpoint(stylizer, limits)
-            cached = settings.cache_mb > 0
-            self._bind(name, [style] * INSTANCES, STYLE_INPUTS, STYLE_OUTPUTS, cached)
-        listing = [CatalogEndpoint(catalog)]
-        self._bind(RESERVED, listing, CATALOG_INPUTS, CATALOG_OUTPUTS, cached=False)
+            style: Endpoint = StyleEndpoint(stylizer, limits)
+            if settings.cache_mb:
+                style = CachedEndpoint(name, style, cache)
+            self._bind(name, [style] * INSTANCES, STYLE_INPUTS, STYLE_OUTPUTS)
+        self._bind(RESERVED, [CatalogEndpoint(catalog)], CATALOG_INPUTS, CATALOG_OUTPUTS)
 
     def _bind(
         self,
@@ -65,9 +65,8 @@ class Server(TritonProcess):
         endpoints: Sequence[Endpoint],
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
-        cached: bool,
     ) -> None:
-        config = ModelConfig(batching=False, response_cache=cached)
+        config = ModelConfig(batching=False)
         folder = self.store(name)
         calls = [
             _Callable(name, endpoint, Ticket(folder / "1", worker))

@@ -1,6 +1,6 @@
-"""What a request has beside its tensors: has its caller gone, and what did its nodes take?
+"""What a request has beside its tensors: has its caller gone, and what is to be counted?
 
-Triton's worker process knows whether a caller has gone, this process runs the nodes, and PyTriton
+Triton's worker process knows whether a caller has gone, this process does the work, and PyTriton
 carries only tensors between the two. So they leave each other notes, as files next to the worker's
 code, named after the worker: it answers one request at a time, so that no two requests mix.
 """
@@ -21,18 +21,23 @@ class Ticket:
         """Leave notes in `folder`; without one, callers never go and figures interest nobody."""
         self._gone = folder and folder / f"{worker}{GONE}"
         self._file = folder and folder / f"{worker}{FIGURES}"
-        self._figures: list[tuple[str, str, float, bool]] = []
+        self._figures: list[tuple[str, dict[str, str], float]] = []
         self._lock = threading.Lock()
 
     def is_gone(self) -> bool:
         """Tell whether nobody waits for the answer any more."""
         return self._gone is not None and self._gone.exists()
 
-    def count(self, pipeline: str, node: str, seconds: float, failed: bool) -> None:
-        """Note that a node has run."""
+    def add(self, metric: str, value: float, /, **labels: str) -> None:
+        """Note that a metric grows by `value`; `styleserve.worker` describes each."""
         if self._file:
             with self._lock:
-                self._figures.append((pipeline, node, seconds, failed))
+                self._figures.append((metric, labels, value))
+
+    def total(self, metric: str) -> float:
+        """Return by how much a metric has grown in this request, whatever its labels."""
+        with self._lock:
+            return sum(value for name, _, value in self._figures if name == metric)
 
     def hand_over(self) -> None:
         """Give the worker all figures so far; call it before the answer."""

@@ -179,7 +179,6 @@ def _config(settings: ServerSettings) -> TritonConfig:
         # On a machine without an NVIDIA GPU the metrics' search for one fills the log with errors.
         allow_gpu_metrics=machine.has_gpu(),
         metrics_config=["summary_latencies=true"],
-        cache_config=[f"local,size={settings.cache_mb << 20}"] if settings.cache_mb else None,
     )
 
 

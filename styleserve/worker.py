@@ -3,7 +3,7 @@
 PyTriton's own worker answers every failure with HTTP 500 and the traceback of the whole chain.
 This one answers with the status that fits and one line, and counts the failures by whose they are:
 Triton's own counter takes such an answer for a success. It also tells the server when a caller has
-gone, and publishes what the nodes of a pipeline took (see `styleserve.ticket`).
+gone, and publishes what the server has counted (see `styleserve.ticket`).
 
 `styleserve.serving` copies this file into the model store, next to PyTriton's; it may import
 nothing of this package.
@@ -32,10 +32,14 @@ FULL = "the server's shared memory is full; its operator must enlarge /dev/shm"
 HIDDEN = "the server failed inside; its log has the details"
 GONE, FIGURES = ".gone", ".figures"  # the endings of the notes
 WATCH_PERIOD_S = 0.1
-NODE_METRICS = {
+FAILURES = "styleserve_request_failure"
+COUNTERS = {
+    FAILURES: "Failed requests, by whose fault it was: caller or server",
     "styleserve_node_count": "Runs of each node of a pipeline",
     "styleserve_node_failure": "Failed runs of each node of a pipeline",
     "styleserve_node_seconds": "Seconds that the runs of each node of a pipeline took",
+    "styleserve_cache_hit": "Requests answered from the cache",
+    "styleserve_cache_miss": "Requests for which the cache had no answer",
 }
 
 
@@ -58,15 +62,10 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
         worker = args["model_instance_name"].rpartition("_")[2]
         self._gone = Path(__file__).with_name(worker + GONE)
         self._figures = Path(__file__).with_name(worker + FIGURES)
-        self._node_families: dict[str, Any] = {}
-        self._node_metrics: dict[tuple[str, str, str], Any] = {}
-        self._family = pb_utils.MetricFamily(
-            name="styleserve_request_failure",
-            description="Failed requests, by whose fault it was: caller or server",
-            kind=pb_utils.MetricFamily.COUNTER,
-        )
+        self._families: dict[str, Any] = {}
+        self._metrics: dict[tuple[str, ...], Any] = {}
         self._failures = {
-            reason: self._family.Metric(labels={"model": args["model_name"], "reason": reason})
+            reason: self._metric(FAILURES, {"model": args["model_name"], "reason": reason})
             for reason in ("caller", "server")
         }
 
@@ -130,21 +129,19 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
     def _publish_figures(self) -> None:
         if not self._figures.exists():
             return
-        for pipeline, node, seconds, failed in json.loads(self._figures.read_text()):
-            for name, value in zip(NODE_METRICS, (1, int(failed), seconds), strict=True):
-                self._node_metric(name, pipeline, node).increment(value)
+        for name, labels, value in json.loads(self._figures.read_text()):
+            self._metric(name, labels).increment(value)
         self._figures.unlink()
 
-    def _node_metric(self, name: str, pipeline: str, node: str) -> Any:  # noqa: ANN401
-        if name not in self._node_families:
+    def _metric(self, name: str, labels: dict[str, str]) -> Any:  # noqa: ANN401
+        if name not in self._families:
             counter = pb_utils.MetricFamily.COUNTER
-            family = pb_utils.MetricFamily(name=name, description=NODE_METRICS[name], kind=counter)
-            self._node_families[name] = family
-        key = name, pipeline, node
-        if key not in self._node_metrics:
-            labels = {"model": pipeline, "node": node}
-            self._node_metrics[key] = self._node_families[name].Metric(labels=labels)
-        return self._node_metrics[key]
+            family = pb_utils.MetricFamily(name=name, description=COUNTERS[name], kind=counter)
+            self._families[name] = family
+        key = name, *labels.values()
+        if key not in self._metrics:
+            self._metrics[key] = self._families[name].Metric(labels=labels)
+        return self._metrics[key]
 
     def _error(self, message: str, is_callers: bool) -> Any:  # noqa: ANN401
         self._failures["caller" if is_callers else "server"].increment(1)

@@ -304,10 +304,24 @@ def test_answers_of_a_repeated_request_come_from_the_cache(
     launch: Launch, tiny_folder: Path, photo: Image
 ) -> None:
     running = launch(tiny_folder, cache_mb=16).wait_ready()
-    answers = [running.infer("invert", image=photo) for _ in range(3)]
+    arrays = [running.infer("invert", image=photo) for _ in range(3)]
+    files = [running.infer("invert", "styled_encoded", encoded=_png(photo)) for _ in range(2)]
     metrics = running.get("/metrics", running.metrics)[1].decode()
-    assert all(np.array_equal(answer, 255 - photo) for answer in answers)
-    assert re.search(r'nv_cache_num_hits_per_model\{model="invert".*\} 2', metrics), metrics
+    assert all(np.array_equal(answer, 255 - photo) for answer in arrays)
+    assert files[0] == files[1]
+    assert 'styleserve_cache_hit{model="invert"} 3\n' in metrics, metrics
+    assert 'styleserve_cache_miss{model="invert"} 2\n' in metrics, metrics
+
+
+def test_what_is_refused_once_is_refused_again_with_a_cache(
+    launch: Launch, tiny_folder: Path
+) -> None:
+    running = launch(tiny_folder, cache_mb=16).wait_ready()
+    wrong = _inputs(PIXEL, ("strength", [1], "FP32", [7]))
+    answers = [running.post(INVERT, wrong) for _ in range(4)]
+    assert answers == [answers[0]] * 4
+    assert answers[0][0] == 400
+    assert b"strength must be from 0" in answers[0][1]
 
 
 def test_our_own_client(server: Running, photo: Image) -> None:

@@ -72,6 +72,7 @@ def own_imports(path: Path) -> set[str]:
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),
         ("yaml", {"reader"}),
+        ("cachetools", {"cache"}),
         ("psutil", {"machine", "processes", "triton"}),
     ],
 )
@@ -99,6 +100,7 @@ def test_nothing_imports_upwards() -> None:
     assert own_imports(FILES["operations"]) == {"errors", "image", "saliency"}
     assert own_imports(FILES["execution"]) == {"declaration", "errors", "image", "operations"}
     assert own_imports(FILES["codec"]) <= {"colours", "errors"}
+    assert own_imports(FILES["cache"]) == {"endpoint", "ticket"}
     assert own_imports(FILES["endpoint"]) <= {"catalog", "codec", "errors", "image"}
 
 

@@ -225,12 +225,11 @@ def test_figures_and_the_callers_going_are_those_of_the_request(
     models: Path, tmp_path: Path, gone: bool
 ) -> None:
     served = load(models, tmp_path)
-    counted: list[tuple[str, str, bool]] = []
+    counted: list[tuple[str, str, str, bool]] = []
 
     class Spy(Ticket):
-        def count(self, pipeline: str, node: str, seconds: float, failed: bool) -> None:
-            assert seconds > 0
-            counted.append((pipeline, node, failed))
+        def add(self, metric: str, value: float, /, **labels: str) -> None:
+            counted.append((metric, labels["model"], labels["node"], value > 0))
 
         def is_gone(self) -> bool:
             return gone
@@ -242,9 +241,14 @@ def test_figures_and_the_callers_going_are_those_of_the_request(
                 served["nested"](PICTURE, 0)
         else:
             served["nested"](PICTURE, 0)
-            inner = [("bright", node, False) for node in ("mask", "other", "out")]
-            outer = [("nested", node, False) for node in ("inner", "again", "out")]
-            assert sorted(counted) == sorted([*inner * 2, *outer])
+            inner = [("bright", node) for node in ("mask", "other", "out")]
+            outer = [("nested", node) for node in ("inner", "again", "out")]
+            grown = {"count": True, "failure": False, "seconds": True}
+            assert sorted(counted) == sorted(
+                (f"styleserve_node_{kind}", *node, grows)
+                for kind, grows in grown.items()
+                for node in [*inner * 2, *outer]
+            )
     finally:
         CURRENT.reset(token)
 

@@ -13,7 +13,7 @@ from pytriton.proxy.types import Request
 
 from styleserve import machine, serving
 from styleserve.catalog import Stylizer
-from styleserve.endpoint import Answer, CatalogEndpoint, Limits, StyleEndpoint, Tensors
+from styleserve.endpoint import Answer, CatalogEndpoint, Endpoint, Limits, StyleEndpoint, Tensors
 from styleserve.errors import InferenceError, RequestError
 from styleserve.image import Image
 from styleserve.serving import Server
@@ -82,7 +82,7 @@ def assert_declared(answer: Answer, outputs: tuple[Any, ...]) -> None:
 # --- what PyTriton calls
 
 
-def call(endpoint: serving.Endpoint, *requests: dict[str, Any]) -> list[Answer]:
+def call(endpoint: Endpoint, *requests: dict[str, Any]) -> list[Answer]:
     wrapped = [Request(data=data, requested_output_names=["x"]) for data in requests]
     return serving._Callable("udnie", endpoint, Ticket())(wrapped)
 
@@ -162,7 +162,7 @@ def test_the_figures_of_a_request_are_handed_over_before_its_answer(
     tmp_path: Path, failure: Exception | None
 ) -> None:
     def endpoint(tensors: Tensors, outputs: list[str]) -> Answer:
-        CURRENT.get().count("painted", "mask", 0.5, failed=failure is not None)
+        CURRENT.get().add("seconds", 0.5, node="mask")
         if failure:
             raise failure
         return {}
@@ -171,18 +171,17 @@ def test_the_figures_of_a_request_are_handed_over_before_its_answer(
         serving._Callable("painted", endpoint, Ticket(tmp_path, 1))([Request(data={})])
 
     told = json.loads((tmp_path / "1.figures").read_text())
-    assert told == [["painted", "mask", 0.5, failure is not None]]
+    assert told == [["seconds", {"node": "mask"}, 0.5]]
 
 
 # --- configuration
 
 
-@pytest.mark.parametrize(("cache_mb", "cached"), [("0", set()), ("5", {"candy", "udnie"})])
-def test_triton_gets_every_model_with_its_queue_its_cache_and_our_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_mb: str, cached: set[str]
+def test_triton_gets_every_model_with_its_queue_and_our_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "SHM", tmp_path / "shm")
-    flags = ("--cache-dir", str(tmp_path), "--queue-size", "7", "--cache-mb", cache_mb)
+    flags = ("--cache-dir", str(tmp_path), "--queue-size", "7")
     catalog: dict[str, Stylizer] = {"udnie": Same(), "candy": Same()}
 
     server = Server(catalog, load(flags), threading.Event())
@@ -192,7 +191,6 @@ def test_triton_gets_every_model_with_its_queue_its_cache_and_our_worker(
     assert [call.is_busy for call in server._calls()] == [False] * 5  # two for each style
     configs = {name: (server.store(name) / "config.pbtxt").read_text() for name in names}
     assert all("max_queue_size: 7 " in text for text in configs.values())
-    assert {name for name, text in configs.items() if "response_cache" in text} == cached
     for name in names:
         worker, original = (
             server.store(name) / "1" / f"{file}.py" for file in ("model", "pytriton_model")
@@ -201,3 +199,31 @@ def test_triton_gets_every_model_with_its_queue_its_cache_and_our_worker(
         assert "class TritonPythonModel" in original.read_text()
     server.release()
     assert [path.name for path in tmp_path.rglob("*")] == ["shm"]
+
+
+@pytest.mark.parametrize(("cache_mb", "runs"), [("0", 4), ("5", 2)])
+def test_all_workers_of_a_style_share_the_cache_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_mb: str, runs: int
+) -> None:
+    monkeypatch.setattr(machine, "SHM", tmp_path / "shm")
+    seen: list[Image] = []
+
+    class Counting(Same):
+        def __call__(self, image: Image, max_side: int) -> Image:
+            seen.append(image)
+            return image
+
+    catalog: dict[str, Stylizer] = {"udnie": Counting(), "candy": Counting()}
+    server = Server(
+        catalog, load(["--cache-dir", str(tmp_path), "--cache-mb", cache_mb]), threading.Event()
+    )
+
+    picture = noise(4, 5)
+    *styles, listing = server._calls()
+    answers = [answer for style in styles for answer in style([Request(data={"image": picture})])]
+
+    assert len(seen) == runs
+    assert len(answers) == 4
+    assert all(np.array_equal(answer["styled_image"], picture) for answer in answers)
+    assert "names" in listing([Request(data={})])[0]
+    server.release()

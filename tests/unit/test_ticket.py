@@ -8,21 +8,35 @@ from styleserve.ticket import NOBODY, Ticket
 
 def test_figures_are_handed_over_once(tmp_path: Path) -> None:
     ticket = Ticket(tmp_path, 1)
-    ticket.count("p", "a", 0.5, failed=False)
-    ticket.count("p", "b", 0.25, failed=True)
+    ticket.add("seconds", 0.5, model="p", node="a")
+    ticket.add("hit", 1, model="p")
 
     ticket.hand_over()
 
     file = tmp_path / "1.figures"
-    assert json.loads(file.read_text()) == [["p", "a", 0.5, False], ["p", "b", 0.25, True]]
+    assert json.loads(file.read_text()) == [
+        ["seconds", {"model": "p", "node": "a"}, 0.5],
+        ["hit", {"model": "p"}, 1],
+    ]
     file.unlink()
     ticket.hand_over()
     assert not file.exists()
 
 
+def test_the_total_is_that_of_one_request(tmp_path: Path) -> None:
+    ticket = Ticket(tmp_path, 0)
+    for node, value in (("a", 1), ("b", 2)):
+        ticket.add("failure", value, node=node)
+        ticket.add("count", 1, node=node)
+
+    assert [ticket.total(name) for name in ("failure", "count", "hit")] == [3, 2, 0]
+    ticket.hand_over()
+    assert ticket.total("failure") == 0
+
+
 def test_a_folder_that_is_gone_costs_the_figures_only(tmp_path: Path) -> None:
     ticket = Ticket(tmp_path / "missing", 0)
-    ticket.count("p", "a", 0.5, failed=False)
+    ticket.add("hit", 1, model="p")
 
     ticket.hand_over()
 
@@ -36,7 +50,8 @@ def test_each_worker_has_its_own_notes(tmp_path: Path) -> None:
 
 
 def test_without_a_worker_nobody_is_told_anything(tmp_path: Path) -> None:
-    NOBODY.count("p", "a", 0.5, failed=False)
+    NOBODY.add("hit", 1, model="p")
     NOBODY.hand_over()
 
     assert not NOBODY.is_gone()
+    assert NOBODY.total("hit") == 0

@@ -92,18 +92,13 @@ def test_triton_gets_the_settings(monkeypatch: pytest.MonkeyPatch, gpu: bool) ->
     monkeypatch.setattr(machine, "has_gpu", lambda: gpu)
     ports = {"http_port": 7, "grpc_port": 8, "metrics_port": 9}
 
-    config = triton._config(settings(host="127.0.0.9", cache_mb=3, **ports))
+    config = triton._config(settings(host="127.0.0.9", **ports))
 
     assert (config.http_port, config.grpc_port, config.metrics_port) == (7, 8, 9)
     assert {config.http_address, config.grpc_address, config.metrics_address} == {"127.0.0.9"}
     assert config.strict_readiness
     assert config.exit_on_error
     assert config.allow_gpu_metrics is gpu
-    assert config.cache_config == [f"local,size={3 * 2**20}"]
-
-
-def test_no_cache_is_kept_unless_asked_for() -> None:
-    assert triton._config(settings(cache_mb=0)).cache_config is None
 
 
 def test_the_token_is_the_given_one_or_a_new_random_one(make: Make) -> None:

@@ -70,7 +70,7 @@ class MetricFamily:
     """Counts, in its class, each metric of each family that a worker makes."""
 
     COUNTER = "counter"
-    counts: ClassVar[dict[tuple[str, str, str], float]] = {}  # name, model, reason or node
+    counts: ClassVar[dict[tuple[str, ...], float]] = {}  # name, model, reason or node
 
     def __init__(self, name: str, description: str, kind: str) -> None:
         assert kind == self.COUNTER
@@ -78,13 +78,12 @@ class MetricFamily:
         self.name = name
 
     def Metric(self, labels: dict[str, str]) -> "Metric":  # noqa: N802  Triton's name
-        kind = "node" if "node" in self.name else "reason"
-        assert set(labels) == {"model", kind}
-        return Metric((self.name, labels["model"], labels[kind]))
+        assert list(labels) in (["model"], ["model", "node"], ["model", "reason"])
+        return Metric((self.name, *labels.values()))
 
 
 class Metric:
-    def __init__(self, key: tuple[str, str, str]) -> None:
+    def __init__(self, key: tuple[str, ...]) -> None:
         self._key = key
         MetricFamily.counts[key] = 0  # so it is seen before the first failure
 
@@ -194,7 +193,7 @@ def error_of(response: Response) -> TritonError:
 def counted() -> dict[str, float]:
     """Tell how many failures were counted, by whose fault; all of them of this model."""
     assert {key[:2] for key in MetricFamily.counts} == {("styleserve_request_failure", "udnie")}
-    return {reason: count for (_, _, reason), count in MetricFamily.counts.items()}
+    return {key[-1]: count for key, count in MetricFamily.counts.items()}
 
 
 def test_an_answer_is_passed_on(answer: Callable[..., list[Response]]) -> None:
@@ -315,7 +314,7 @@ def test_the_server_is_told_when_the_caller_goes(
 
 
 @pytest.mark.parametrize("failure", [None, raised(RequestError("no"))])
-def test_the_figures_of_nodes_are_added_up(
+def test_the_figures_of_the_server_are_added_up(
     answer: Callable[..., list[Response]],
     tmp_path: Path,
     failure: Exception | None,
@@ -323,20 +322,20 @@ def test_the_figures_of_nodes_are_added_up(
     ticket = Ticket(tmp_path, 0)
 
     def work() -> None:
-        ticket.count("udnie", "mask", 0.25, failed=False)
-        ticket.count("inner", "dots", 0.5, failed=True)
+        ticket.add("styleserve_node_failure", 0, model="udnie", node="mask")
+        ticket.add("styleserve_node_seconds", 0.25, model="udnie", node="mask")
+        ticket.add("styleserve_node_seconds", 0.5, model="inner", node="dots")
+        ticket.add("styleserve_cache_hit", 1, model="udnie")
         ticket.hand_over()
 
     MEANWHILE.append(work)
     answer(Request(failure), Request(failure))
 
-    figures = {key: value for key, value in MetricFamily.counts.items() if "node" in key[0]}
+    figures = {key: value for key, value in MetricFamily.counts.items() if "request" not in key[0]}
     assert figures == {
-        ("styleserve_node_count", "udnie", "mask"): 2,
         ("styleserve_node_failure", "udnie", "mask"): 0,
         ("styleserve_node_seconds", "udnie", "mask"): 0.5,
-        ("styleserve_node_count", "inner", "dots"): 2,
-        ("styleserve_node_failure", "inner", "dots"): 2,
         ("styleserve_node_seconds", "inner", "dots"): 1.0,
+        ("styleserve_cache_hit", "udnie"): 2,
     }
     assert not list(tmp_path.glob("*.figures"))
