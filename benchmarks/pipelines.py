@@ -8,7 +8,7 @@ rounds, so that a busy machine slows all sides alike.
 
 import argparse
 import multiprocessing
-import resource
+import re
 import statistics
 import tempfile
 import time
@@ -74,14 +74,21 @@ def rounds(count: int, *calls: Callable[[], object]) -> list[list[float]]:
     return [[seconds(call) for call in calls] for _ in range(count + 1)][1:]
 
 
+def resident(kind: str) -> float:
+    """Return the MiB of this process: VmRSS for now, VmHWM for the most since it was reset."""
+    (line,) = re.findall(rf"{kind}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(line) / KIB_PER_MIB
+
+
 def peak_mib(folder: Path, model: str, served: str) -> float:
-    """Return by how much one large picture raises the peak memory of a fresh process."""
+    """Return by how much one large picture raises the memory of a fresh process at its peak."""
     machine.return_freed_memory()  # as the server does
     catalog = load(folder, model, 2, 1)
     image = picture(*LARGE)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     catalog[served](image, 0)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / KIB_PER_MIB
+    return resident("VmHWM") - before
 
 
 def main() -> None:
@@ -90,6 +97,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("models/converted"))
     parser.add_argument("--rounds", type=int, default=25)
     arguments = parser.parse_args()
+    machine.return_freed_memory()
     folder, name = arguments.models, min(find_models(arguments.models))
     image = picture(*SMALL)
 
