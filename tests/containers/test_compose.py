@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from gradio_client import Client, handle_file
 
+from styleserve.catalog import PIPELINES
 from tests.containers.engine import PHOTO, Project, docker, kill_inside, running, wait
 
+TWICE = """
+twice:
+  nodes:
+    once: {model: invert}
+    again: {model: invert, inputs: [once]}
+  output: again
+"""
 LEAST_START = np.timedelta64(2, "s")  # no server is ready sooner
 
 
@@ -43,16 +51,18 @@ def test_a_server_that_crashes_is_restarted(project: Project) -> None:
     count = "{{.RestartCount}}"
     wait(lambda: docker("inspect", "-f", count, server) == "1", 30)
     wait(project.api.is_ready)
-    assert project.api.paint("glass")
+    assert project.api.paint("painted-subject")
 
 
-def test_own_models_are_mounted_over(
+def test_own_models_and_pipelines_are_mounted_over(
     checkout: Path, images: dict[str, str], slow_models: Path
 ) -> None:
+    (slow_models / PIPELINES).write_text(TWICE)
     settings = {"STYLESERVE_MODELS_DIR": str(slow_models)}
     with running(Project(checkout, settings), "server") as project:
-        assert sorted(project.api.styles()) == ["invert", "slow"]
+        assert sorted(project.api.styles()) == ["invert", "slow", "twice"]
         assert project.api.paint("invert")
+        assert project.api.paint("twice")
 
 
 def test_the_gpu_file_asks_for_one(checkout: Path) -> None:
