@@ -54,15 +54,30 @@ def test_a_server_that_crashes_is_restarted(project: Project) -> None:
     assert project.api.paint("painted-subject")
 
 
-def test_own_models_and_pipelines_are_mounted_over(
-    checkout: Path, images: dict[str, str], slow_models: Path
+@pytest.mark.parametrize("named", [False, True], ids=["in_the_folder", "named"])
+def test_own_models_and_pipelines_are_mounted(
+    checkout: Path, images: dict[str, str], slow_models: Path, named: bool
 ) -> None:
-    (slow_models / PIPELINES).write_text(TWICE)
     settings = {"STYLESERVE_MODELS_DIR": str(slow_models)}
+    path = slow_models / ("own.yaml" if named else PIPELINES)
+    path.write_text(TWICE)
+    path.chmod(0o644)
+    if named:
+        settings["STYLESERVE_PIPELINES"] = str(path)
     with running(Project(checkout, settings), "server") as project:
         assert sorted(project.api.styles()) == ["invert", "slow", "twice"]
-        assert project.api.paint("invert")
         assert project.api.paint("twice")
+
+
+@pytest.mark.parametrize("name", ["STYLESERVE_MODELS_DIR", "STYLESERVE_PIPELINES"])
+def test_a_path_that_is_not_there_is_refused_and_not_made(
+    checkout: Path, images: dict[str, str], open_folder: Path, name: str
+) -> None:
+    missing = open_folder / "missing"
+    project = Project(checkout, {name: str(missing)})
+    with pytest.raises(AssertionError, match=f"{missing}"), running(project, "server"):
+        pass
+    assert not missing.exists()
 
 
 def test_the_gpu_file_asks_for_one(checkout: Path) -> None:

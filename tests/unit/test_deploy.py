@@ -14,6 +14,7 @@ import yaml
 from pydantic import SecretStr
 
 from styleserve import lifecycle, machine
+from styleserve.catalog import PIPELINES
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from styleserve.triton import DRAIN_TIMEOUT_S
 from tests.e2e.running import ROOT
@@ -83,11 +84,12 @@ def test_the_example_shows_the_defaults() -> None:
     wanted = ours | used_variables()
     wanted["STYLESERVE_URL"] = "http://server:8000"
     wanted["STYLESERVE_MODELS_DIR"] = default("models_dir")
+    wanted["STYLESERVE_PIPELINES"] = f"models/{PIPELINES}"
     assert example() == {name: wanted[name] for name in example()}
 
 
 def test_the_defaults_of_compose_are_those_of_the_settings() -> None:
-    others = {"STYLESERVE_URL", "STYLESERVE_MODELS_DIR"}
+    others = {"STYLESERVE_URL", "STYLESERVE_MODELS_DIR", "STYLESERVE_PIPELINES"}
     for name, value in used_variables().items():
         if name.startswith(PREFIX) and name not in others:
             assert value == default(name.removeprefix(PREFIX).lower()), name
