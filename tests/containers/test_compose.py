@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from gradio_client import Client, handle_file
 
+from styleserve.catalog import PIPELINES
 from tests.containers.engine import PHOTO, Project, docker, kill_inside, running, wait
 
+TWICE = """
+twice:
+  nodes:
+    once: {model: invert}
+    again: {model: invert, inputs: [once]}
+  output: again
+"""
 LEAST_START = np.timedelta64(2, "s")  # no server is ready sooner
 
 
@@ -43,16 +51,33 @@ def test_a_server_that_crashes_is_restarted(project: Project) -> None:
     count = "{{.RestartCount}}"
     wait(lambda: docker("inspect", "-f", count, server) == "1", 30)
     wait(project.api.is_ready)
-    assert project.api.paint("glass")
+    assert project.api.paint("painted-subject")
 
 
-def test_own_models_are_mounted_over(
-    checkout: Path, images: dict[str, str], slow_models: Path
+@pytest.mark.parametrize("named", [False, True], ids=["in_the_folder", "named"])
+def test_own_models_and_pipelines_are_mounted(
+    checkout: Path, images: dict[str, str], slow_models: Path, named: bool
 ) -> None:
     settings = {"STYLESERVE_MODELS_DIR": str(slow_models)}
+    path = slow_models / ("own.yaml" if named else PIPELINES)
+    path.write_text(TWICE)
+    path.chmod(0o644)
+    if named:
+        settings["STYLESERVE_PIPELINES"] = str(path)
     with running(Project(checkout, settings), "server") as project:
-        assert sorted(project.api.styles()) == ["invert", "slow"]
-        assert project.api.paint("invert")
+        assert sorted(project.api.styles()) == ["invert", "slow", "twice"]
+        assert project.api.paint("twice")
+
+
+@pytest.mark.parametrize("name", ["STYLESERVE_MODELS_DIR", "STYLESERVE_PIPELINES"])
+def test_a_path_that_is_not_there_is_refused_and_not_made(
+    checkout: Path, images: dict[str, str], open_folder: Path, name: str
+) -> None:
+    missing = open_folder / "missing"
+    project = Project(checkout, {name: str(missing)})
+    with pytest.raises(AssertionError, match=f"{missing}"), running(project, "server"):
+        pass
+    assert not missing.exists()
 
 
 def test_the_gpu_file_asks_for_one(checkout: Path) -> None:

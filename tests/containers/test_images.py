@@ -11,6 +11,7 @@ import pytest
 import yaml
 from PIL import Image as Pillow
 
+from styleserve.catalog import PIPELINES
 from tests.containers.conftest import Run
 from tests.containers.engine import PHOTO, Container, docker, kill_inside, wait
 from tests.e2e.running import ROOT
@@ -33,8 +34,9 @@ def hardened(images: dict[str, str]) -> Iterator[Container]:
     container.remove()
 
 
-def test_the_embedded_styles_paint(hardened: Container) -> None:
+def test_the_embedded_styles_and_pipelines_paint(hardened: Container) -> None:
     styles = yaml.safe_load((ROOT / "params.yaml").read_text())["models"]
+    styles |= yaml.safe_load((ROOT / "models" / PIPELINES).read_text())
     assert sorted(hardened.api.styles()) == sorted(styles)
     with Pillow.open(PHOTO) as photo:
         assert [hardened.api.paint(style) for style in styles] == [photo.size] * len(styles)

@@ -37,7 +37,8 @@ class Load:
         self.answers: list[str] = []
         self._stop = threading.Event()
         self._grpc = f"127.0.0.1:{project.ports['GRPC']}"
-        calls = (lambda: project.api.paint("dots"), lambda: project.api.paint("glass"), self._large)
+        small = [lambda name=name: project.api.paint(name) for name in ("dots", "printed-scene")]
+        calls = (*small, self._large)
         self._threads = [threading.Thread(target=self._run, args=(call,)) for call in calls]
 
     def __enter__(self) -> "Load":

@@ -14,6 +14,7 @@ import yaml
 from pydantic import SecretStr
 
 from styleserve import lifecycle, machine
+from styleserve.catalog import PIPELINES
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from styleserve.triton import DRAIN_TIMEOUT_S
 from tests.e2e.running import ROOT
@@ -83,11 +84,12 @@ def test_the_example_shows_the_defaults() -> None:
     wanted = ours | used_variables()
     wanted["STYLESERVE_URL"] = "http://server:8000"
     wanted["STYLESERVE_MODELS_DIR"] = default("models_dir")
+    wanted["STYLESERVE_PIPELINES"] = f"models/{PIPELINES}"
     assert example() == {name: wanted[name] for name in example()}
 
 
 def test_the_defaults_of_compose_are_those_of_the_settings() -> None:
-    others = {"STYLESERVE_URL", "STYLESERVE_MODELS_DIR"}
+    others = {"STYLESERVE_URL", "STYLESERVE_MODELS_DIR", "STYLESERVE_PIPELINES"}
     for name, value in used_variables().items():
         if name.startswith(PREFIX) and name not in others:
             assert value == default(name.removeprefix(PREFIX).lower()), name
@@ -135,19 +137,36 @@ def test_manifests_are_valid(path: Path) -> None:
             kubernetes_validate.validate(item, "1.37", strict=True)
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_overlays_render_to_valid_manifests(overlay: str) -> None:
+def render(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return what Kustomize makes of a folder, by kind and name."""
     tools = (("kustomize", "build"), ("kubectl", "kustomize"))
     tool = next((tool for tool in tools if shutil.which(tool[0])), None)
     if not tool:
         pytest.skip("there is neither kustomize nor kubectl")
-    answer = subprocess.run(
-        [*tool, str(DEPLOY / overlay)], capture_output=True, text=True, timeout=60
-    )
+    answer = subprocess.run([*tool, str(folder)], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr
-    items = {
-        (item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(answer.stdout)
-    }
+    items = yaml.safe_load_all(answer.stdout)
+    return {(item["kind"], item["metadata"]["name"]): item for item in items}
+
+
+def test_the_gpu_image_stays_when_the_registry_is_another(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path, dirs_exist_ok=True)
+    for overlay in ("base", "gpu"):
+        path = tmp_path / overlay / "kustomization.yaml"
+        path.write_text(path.read_text().replace("newName: ", "newName: registry.example.com/"))
+    images = [
+        container["image"]
+        for (kind, _), item in sorted(render(tmp_path / "gpu").items())
+        if kind == "Deployment"
+        for container in item["spec"]["template"]["spec"]["containers"]
+    ]
+    names = ("server-gpu", "client")
+    assert images == [f"registry.example.com/styleserve/{name}:latest" for name in names]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_overlays_render_to_valid_manifests(overlay: str) -> None:
+    items = render(DEPLOY / overlay)
     for (kind, _), item in items.items():
         if kind not in CUSTOM:
             kubernetes_validate.validate(item, "1.37", strict=True)
