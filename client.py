@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from styleserve.errors import ConfigError, StyleServeError
+from styleserve.errors import ConfigError, RemoteError, StyleServeError
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -162,6 +162,8 @@ def told() -> Iterator[None]:
     try:
         yield
     except StyleServeError as error:
+        if isinstance(error, RemoteError):
+            LOGGER.warning("%s", error)
         text = html.escape(error.sentence)
         raise gr.Error(text, title="That did not work", print_exception=False) from error
 
@@ -211,9 +213,8 @@ def keep_fresh(
     def refresh(style: str | None) -> tuple[Any, str, Any]:
         try:
             names = page.styles()
-        except StyleServeError as error:
-            text = f"Waiting for the server. {html.escape(error.sentence)}"
-            return gr.skip(), f'<p role="status">{text}</p>', gr.Timer(active=True)
+        except StyleServeError:
+            return gr.skip(), '<p role="status">Waiting for the server.</p>', gr.Timer(active=True)
         chosen = style if style in names else next(iter(names), None)
         return gr.Radio(names, value=chosen), "", gr.Timer(active=False)
 
@@ -271,16 +272,20 @@ def one_photo(page: Page, how: list[Any]) -> None:
         pair = (str(done.before), str(done.after))
         return pair, gr.DownloadButton(value=str(done.file), interactive=True), done.facts
 
+    def nothing() -> tuple[Any, ...]:
+        return None, gr.DownloadButton(value=None, interactive=False), ""
+
     def paint_again(photo: Any, *how: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        nothing = (None, gr.DownloadButton(value=None, interactive=False), "")
-        return paint(photo, *how) if photo else nothing
+        return paint(photo, *how) if photo else nothing()
 
     inputs, outputs = [photo, *how], [slider, save, facts]
     styles, strength, *others = how
     changes = [photo.change, styles.input, strength.release, *(one.input for one in others)]
     shown: dict[str, Any] = {"show_progress_on": slider, **RAW, **PRIVATE}
-    go.click(paint, inputs, outputs, **shown)
-    gr.on(changes, paint_again, inputs, outputs, trigger_mode="always_last", **shown)
+    asked = go.click(paint, inputs, outputs, **shown)
+    changed = gr.on(changes, paint_again, inputs, outputs, trigger_mode="always_last", **shown)
+    for painting in (asked, changed):
+        painting.failure(nothing, None, outputs, queue=False, show_progress="hidden", **PRIVATE)
 
 
 def all_styles(page: Page, how: list[Any]) -> None:

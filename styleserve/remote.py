@@ -111,7 +111,7 @@ class Remote:
                 f"no answer from {self.url} within {self._timeout_s:.0f} s; try a smaller picture"
             ) from error
         except (OSError, ValueError) as error:
-            raise RemoteError(
+            raise ServerAwayError(
                 f"the server at {self.url} cannot be reached ({error}); start it with `make run`, "
                 "or set STYLESERVE_URL"
             ) from error
@@ -119,6 +119,15 @@ class Remote:
 
 class ServerBusyError(RemoteError):
     """The server's queue is full."""
+
+
+class ServerAwayError(RemoteError):
+    """There is no server at this address, as the operator is told."""
+
+    @property
+    def sentence(self) -> str:
+        """The problem for visitors, whom addresses do not concern."""
+        return "The server cannot be reached just now: try again in a minute."
 
 
 def _told(error: InferenceServerException) -> RemoteError | RequestError:

@@ -26,6 +26,8 @@ from training.start import identity_network
 from training.styles import PAINTERS
 from training.vgg import load_loss_network
 
+log = logging.getLogger(__name__)
+
 RUNS = Path(__file__).parent / "runs"
 MODELS = Path("models/raw")
 EXAMPLES = Path("docs/examples")
@@ -82,6 +84,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _train(options: argparse.Namespace) -> None:
+    folder, model = RUNS / options.name, options.output / f"{options.name}-9.onnx"
+    _check(options, folder, model)
+    recipe = _recipe(options)
+    style, photos = load_picture(options.picture), Photos(options.photos, options.seed)
+    training = Training(style, photos, load_loss_network(LOSS_WEIGHTS), recipe)
+    start = options.start or CACHE / f"start-{options.seed}.pt"
+    training.network.load_state_dict(identity_network(photos, start).state_dict())
+    if (folder / "checkpoint.pt").exists() and not options.restart:
+        training.resume(folder / "checkpoint.pt")
+    run(training, options.iterations, folder, _samples(photos))
+    torch.save(training.network.state_dict(), folder / "network.pt")
+    export_onnx(training.network, model)
+    log.info("wrote %s; %s shows how it paints", model, folder / "preview.png")
+    log.info("to serve it, name it in params.yaml and start with `make run`")
+
+
+def _check(options: argparse.Namespace, folder: Path, model: Path) -> None:
     if not _NAME.fullmatch(options.name):
         raise TrainingError(
             f"--name {options.name!r} is no name for a style: use up to 32 lower-case letters, "
@@ -89,21 +108,14 @@ def _train(options: argparse.Namespace) -> None:
         )
     if options.iterations < 1:
         raise TrainingError(f"--iterations is {options.iterations}, but must be at least 1.")
-    recipe = _recipe(options)
-    style, photos = load_picture(options.picture), Photos(options.photos, options.seed)
-    training = Training(style, photos, load_loss_network(LOSS_WEIGHTS), recipe)
     if options.start and not options.start.is_file():
         raise TrainingError(
             f"--start {options.start} is no file: name a network.pt or leave it out."
         )
-    start = options.start or CACHE / f"start-{options.seed}.pt"
-    training.network.load_state_dict(identity_network(photos, start).state_dict())
-    folder = RUNS / options.name
-    if (folder / "checkpoint.pt").exists() and not options.restart:
-        training.resume(folder / "checkpoint.pt")
-    run(training, options.iterations, folder, _samples(photos))
-    torch.save(training.network.state_dict(), folder / "network.pt")
-    export_onnx(training.network, options.output / f"{options.name}-9.onnx")
+    if model.exists() and not (folder / "checkpoint.pt").exists():
+        raise TrainingError(
+            f"{model} is there and was not trained here: choose another --name, or remove it."
+        )
 
 
 def _samples(photos: Photos) -> list[Image.Image]:

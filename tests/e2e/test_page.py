@@ -227,8 +227,9 @@ def test_a_server_that_comes_goes_and_changes(
         page.goto(serving.url)
         expect(page.locator("#notice")).to_contain_text("Waiting for the server.")
         choose(page, "a.png", png(noise(20, 30)))
-        away = page.get_by_text(f"The server at http://127.0.0.1:{port} cannot be reached").last
+        away = page.get_by_text("The server cannot be reached just now").last
         expect(away).to_be_visible()
+        assert f"http://127.0.0.1:{port} cannot be reached" in serving.log_file.read_text()
 
         first = started(launch, tiny_folder, port)
         assert json.loads(serving.get("/health")[1]) == {"page": "ok", "server": True}
@@ -239,6 +240,9 @@ def test_a_server_that_comes_goes_and_changes(
         assert first.stop() == 0
         page.get_by_label("identity").check(force=True)
         expect(page.get_by_text("cannot be reached").last).to_be_visible()
+        expect(page.locator("#facts")).not_to_contain_text("invert")
+        expect(page.locator("#result img")).to_have_count(0)
+        expect(page.locator("#save")).to_be_disabled()
 
         tiny.save(tiny.invert(), tmp_path / "other" / "fresh-9.onnx")
         started(launch, tmp_path / "other", port)

@@ -114,7 +114,7 @@ def test_the_model_is_of_opset_9_with_its_weights_among_the_inputs(tmp_path: Pat
     names = {value.name for value in model.graph.input}
     assert names == {"input1"} | {value.name for value in model.graph.initializer}
     kinds = [node.op_type for node in model.graph.node]
-    assert (kinds.count("Conv"), kinds.count("InstanceNormalization")) == (16, 15)
+    assert (kinds.count("Conv"), kinds.count("InstanceNormalization")) == (15, 14)
 
 
 def test_folding_the_scaling_changes_nothing() -> None:
@@ -233,6 +233,20 @@ def test_an_unfit_picture_is_refused_in_one_sentence(
     assert words in message
     assert str(path) in message
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_somebody_else_is_kept(
+    train: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "out" / "toy-9.onnx"
+    model.parent.mkdir()
+    model.write_bytes(b"precious")
+    assert train("--iterations", "1") == 2
+    assert "choose another --name" in one_sentence(capsys)
+    assert model.read_bytes() == b"precious"
+    model.unlink()
+    assert train("--iterations", "1") == 0
+    assert train("--iterations", "1", "--restart") == 0  # its own one it may replace
 
 
 def test_a_name_that_no_file_can_have_is_refused(
