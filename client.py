@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from styleserve.crew import leave
 from styleserve.errors import ConfigError, RemoteError, StyleServeError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def serve(settings: ClientSettings) -> None:
         hosting.temporary_folder() as folder,
     ):
         remote = Remote(settings.url, settings.client_timeout)
-        studio = Studio(remote, folder / "gradio", settings.max_pixels)
+        studio = Studio(remote, folder / "gradio", settings.max_pixels, EXAMPLES)
         app = hosting.application(settings.url)
         mount(app, build(Page(studio, EXAMPLES)), settings)
         LOGGER.info("the page is on http://localhost:%d, its server on %s", port, settings.url)
@@ -381,4 +382,4 @@ def api(page: Page, how: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from styleserve import logs, settings
+from styleserve.crew import leave
 from styleserve.errors import ConfigError, ModelError
 
 LOGGER = logging.getLogger("styleserve")
@@ -40,12 +41,12 @@ def _serve(options: settings.ServerSettings) -> int:
     from styleserve.runtime import Runtime
 
     machine.return_freed_memory()
-    models = find_models(options.models_dir)
-    declared = find_pipelines(options.pipelines, options.models_dir)
-    machine.check(options, (*models, *declared.lines, RESERVED))
     for folder in (machine.SHM, options.cache_dir):
         for path in leftovers.clean(folder):
             LOGGER.info("removed %s, left by a server that was killed", path)
+    models = find_models(options.models_dir)
+    declared = find_pipelines(options.pipelines, options.models_dir)
+    machine.check(options, (*models, *declared.lines, RESERVED))
     runtime = Runtime.create(options.providers, options.threads, options.concurrency)
     LOGGER.info(
         "loading models from %s: providers %s, %d threads, %d at once",
@@ -63,4 +64,4 @@ def _on_signals(act: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -5,16 +5,14 @@ inputs -> files (found) -> plan (jobs, refused here if at all) -> runner (server
 
 import argparse
 import json
-import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from styleserve.arguments import ALL, parse
-from styleserve.crew import Crew
+from styleserve.crew import Crew, leave
 from styleserve.errors import ConfigError, StyleServeError
 from styleserve.files import STDIO, find, prepare
 from styleserve.plan import plan, settle
@@ -34,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = _main(argv)
     if code == INTERRUPTED:
-        _leave(code)
+        leave(code)
     return code
 
 
@@ -52,14 +50,6 @@ def _main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _write(sys.stderr, ["client.py: interrupted"])
         return INTERRUPTED
-
-
-def _leave(code: int) -> NoReturn:
-    # Calls are still under way in threads, inside libraries that crash if Python ends around them.
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-    os._exit(code)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -4,15 +4,30 @@ An executor of the standard library is joined when the program ends: Ctrl-C woul
 every answer that is under way. These threads are daemons.
 """
 
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def leave(code: int) -> NoReturn:
+    """End the program without waiting for its threads.
+
+    Work may still be under way in them, for minutes, or in libraries that crash if Python ends
+    around them.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 class Crew:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from styleserve import processes
+
 PREFIX = "styleserve-"
 
 
@@ -39,6 +41,8 @@ def clean(folder: Path) -> list[Path]:
         # Another user's lock cannot be opened, and a running server's cannot be taken.
         with contextlib.suppress(OSError), path.open("a") as lock:
             _take(lock)
+            # A tritonserver outlives its server for some seconds, and keeps the ports.
+            processes.kill(processes.started_from(folder / path.stem))
             removed += _remove(folder, path.stem)
     return removed
 

@@ -40,7 +40,7 @@ def _check_order(limits: list[float]) -> list[float]:
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Weights = list[Annotated[float, Field(gt=0)]]
+Weights = list[Annotated[float, Field(gt=0, le=1e6)]]
 Region = Annotated[tuple[Share, Share, Share, Share], AfterValidator(_check_region)]
 Limits = Annotated[list[float], Field(min_length=1), AfterValidator(_check_order)]
 Measure = Literal["aspect", "size", "brightness", "area"]

@@ -83,13 +83,19 @@ class Page:
     def _how(self, *how: How) -> tuple[str, Options]:
         style, strength, keep_color, max_side = how
         chosen = style or self.styles()[0]  # without a server, this tells so
-        return str(chosen), Options(
-            float(strength or 0), bool(keep_color), int(max_side or 0) or None
-        )
+        try:
+            options = Options(float(strength or 0), bool(keep_color), int(max_side or 0) or None)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RequestError(
+                f"strength and max_side must be numbers, got {strength!r} and {max_side!r}"
+            ) from error
+        return str(chosen), options
 
 
 def _file(upload: Upload) -> tuple[Path, str]:
     if not upload:
         raise RequestError("there is no photo yet: add one first")
+    if not isinstance(upload, dict) or not isinstance(upload.get("path"), str):
+        raise RequestError("a photo is a file that was uploaded here: upload it first")
     path = Path(upload["path"])
-    return path, upload.get("orig_name") or path.name
+    return path, str(upload.get("orig_name") or path.name)

@@ -54,7 +54,8 @@ class Pipeline:
             RequestError: if the caller has gone.
         """
         ticket = CURRENT.get(NOBODY)
-        return self._answer(image, _Request(max_side, ticket, ticket.is_gone))
+        # A node may outlive its request, whose picture lies in memory that is used again.
+        return self._answer(image.copy(), _Request(max_side, ticket, ticket.is_gone))
 
     def describe(self) -> dict[str, Any]:
         """Tell what a caller may want to know."""

@@ -13,7 +13,7 @@ from styleserve.kinds import options_of
 from styleserve.operations import OPERATIONS
 
 TIMEOUT_S = 300.0
-DEEPEST = 8  # an alias of YAML may contain itself
+DEEPEST, MOST_VALUES = 8, 100_000  # an alias of YAML may contain itself, or many more
 
 At = tuple[str | int, ...]  # the way to a value: ("painted", "nodes", "mask")
 
@@ -53,7 +53,7 @@ def read(path: Path) -> Declaration:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}; set STYLESERVE_PIPELINES to another file"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         what = getattr(error, "problem", None) or error
@@ -76,6 +76,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._declared = Declaration(path)
         self._lines: dict[At, int] = {(): 1}
+        self._values = 0
 
     def read(self, root: yaml.Node | None) -> Declaration:
         data = self._plain(root, ()) if root else None
@@ -132,8 +133,11 @@ class _Reader:
 
     def _plain(self, node: yaml.Node, at: At) -> Any:  # noqa: ANN401  whatever YAML can say
         self._lines[at] = node.start_mark.line + 1
-        if len(at) > DEEPEST:
-            raise yaml.constructor.ConstructorError(None, None, "too deep", node.start_mark)
+        self._values += 1
+        if len(at) > DEEPEST or self._values > MOST_VALUES:
+            raise yaml.constructor.ConstructorError(
+                None, None, "too deep or too long", node.start_mark
+            )
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(item, (*at, number)) for number, item in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):

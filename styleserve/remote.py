@@ -4,7 +4,9 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import numpy as np
 import tritonclient.http as triton
@@ -85,7 +87,7 @@ class Remote:
         wanted = [triton.InferRequestedOutput(name) for name in outputs]
 
         def call(client: triton.InferenceServerClient) -> dict[str, NDArray[Any]]:
-            result = client.infer(model, tensors, outputs=wanted)
+            result = client.infer(quote(model, safe=""), tensors, outputs=wanted)
             return {name: result.as_numpy(name) for name in outputs}
 
         for pause in RETRY_PAUSES_S:
@@ -106,6 +108,10 @@ class Remote:
                 return use(client)
         except InferenceServerException as error:
             raise _told(error) from error
+        except HTTPException as error:
+            raise RemoteError(
+                f"{self.url} broke off its answer, or is no HTTP server ({error}); try again"
+            ) from error
         except TimeoutError as error:
             raise RemoteError(
                 f"no answer from {self.url} within {self._timeout_s:.0f} s; try a smaller picture"
@@ -145,6 +151,8 @@ def _inputs(options: Options) -> dict[str, NDArray[Any]]:
         "keep_color": np.array([options.keep_color]),
     }
     if options.max_side is not None:
+        if not 0 < options.max_side < 1 << 31:
+            raise RequestError(f"max_side must be a number of pixels, got {options.max_side}")
         inputs["max_side"] = np.array([options.max_side], np.int32)
     return inputs
 

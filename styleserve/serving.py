@@ -90,6 +90,10 @@ class _Callable:
         self._ticket = ticket
         self.is_busy = False
 
+    def abandon(self) -> None:
+        """Let a pipeline under way end where it is."""
+        self._ticket.close()
+
     def __call__(self, requests: list[Request]) -> list[Answer]:
         self.is_busy = True
         CURRENT.set(self._ticket)

@@ -43,10 +43,13 @@ class Painting:
 class Studio:
     """Paints photo files, through a server, into files below `folder`. Safe to share."""
 
-    def __init__(self, remote: Remote, folder: Path, max_pixels: int) -> None:
-        """Refuse photos of more than `max_pixels`."""
+    def __init__(
+        self, remote: Remote, folder: Path, max_pixels: int, examples: Sequence[Path] = ()
+    ) -> None:
+        """Take the files below `folder`, and `examples`, as photos of up to `max_pixels`."""
         self._remote = remote
         self._folder = folder
+        self._examples = [example.resolve() for example in examples]
         self._max_pixels = max_pixels
         self._thumbnails: dict[str, str] = {}
         self._lock = Lock()
@@ -57,11 +60,7 @@ class Studio:
         Raises:
             RequestError: if it cannot be read or has too many pixels.
         """
-        try:
-            data = photo.read_bytes()
-        except OSError as error:
-            raise RequestError("the photo is not here any more: choose it again") from error
-        return self._decode(data)
+        return self._decode(self._own(photo).read_bytes())
 
     def paint(
         self, photo: Path, name: str, style: str, options: Options, side: int = 0
@@ -98,9 +97,10 @@ class Studio:
 
     def take(self, file: Path) -> bytes:
         """Read an uploaded file and delete it."""
-        data = file.read_bytes()
-        if file.is_relative_to(self._folder):
-            file.unlink()
+        own = self._own(file)
+        data = own.read_bytes()
+        if own not in self._examples:
+            own.unlink()
         return data
 
     def styles(self) -> list[Style]:
@@ -121,6 +121,17 @@ class Studio:
             for painting, name in zip(paintings, names, strict=True):
                 archive.write(painting.file, name)
         return file
+
+    def _own(self, file: Path) -> Path:
+        """Return where a photo is; a visitor's script may name any file of this machine."""
+        try:
+            real = file.resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):
+            real = Path()
+        below = real.is_relative_to(self._folder.resolve()) and real.is_file()
+        if not below and real not in self._examples:
+            raise RequestError("the photo is not here any more: choose it again")
+        return real
 
     def _decode(self, data: bytes) -> codec.Picture:
         try:

@@ -23,10 +23,15 @@ class Ticket:
         self._file = folder and folder / f"{worker}{FIGURES}"
         self._figures: list[tuple[str, dict[str, str], float]] = []
         self._lock = threading.Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Let all callers be gone: their server ends."""
+        self._is_closed = True
 
     def is_gone(self) -> bool:
         """Tell whether nobody waits for the answer any more."""
-        return self._gone is not None and self._gone.exists()
+        return self._is_closed or (self._gone is not None and self._gone.exists())
 
     def add(self, metric: str, value: float, /, **labels: str) -> None:
         """Note that a metric grows by `value`; `styleserve.worker` describes each."""

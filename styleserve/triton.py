@@ -78,6 +78,8 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
 
     def kill(self) -> None:
         """End tritonserver and all below it at once."""
+        for call in self._calls():
+            call.abandon()
         # Workers whose tritonserver has ended belong to nobody, and would stay.
         processes.kill([*self._members, *processes.started_from(self._home)])
 

@@ -25,7 +25,7 @@ def photo(tmp_path: Path) -> Upload:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Page:
-    return Page(Studio(cast(Remote, Inverting()), tmp_path / "r", 10_000), [])
+    return Page(Studio(cast(Remote, Inverting()), tmp_path, 10_000), [])
 
 
 def test_the_result_has_the_visitors_name(page: Page, photo: Upload) -> None:
@@ -90,7 +90,7 @@ def test_options_reach_the_server(
     how: tuple[str, float, bool, int], seen: object, photo: Upload, tmp_path: Path
 ) -> None:
     server = Recording()
-    Page(Studio(cast(Remote, server), tmp_path / "r", 10_000), []).paint(photo, *how)
+    Page(Studio(cast(Remote, server), tmp_path, 10_000), []).paint(photo, *how)
 
     assert server.seen == seen
 

@@ -1,5 +1,6 @@
 """From a photo file to a painted PNG file, with an inverting server in memory."""
 
+import os
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,7 @@ def server() -> Inverting:
 
 @pytest.fixture
 def studio(server: Inverting, tmp_path: Path) -> Studio:
-    return Studio(cast(Remote, server), tmp_path / "results", 1_000_000)
+    return Studio(cast(Remote, server), tmp_path, 1_000_000, [tmp_path / "example.jpg"])
 
 
 def save(path: Path, image: Pillow.Image, **options: Any) -> Path:  # noqa: ANN401
@@ -215,7 +216,7 @@ def test_a_webcam_picture_becomes_a_data_url(studio: Studio, server: Inverting) 
 
 
 def test_only_uploads_are_deleted(studio: Studio, tmp_path: Path) -> None:
-    upload, other = tmp_path / "results" / "frame.jpg", tmp_path / "example.jpg"
+    upload, other = tmp_path / "frames" / "frame.jpg", tmp_path / "example.jpg"
     upload.parent.mkdir()
     for path in (upload, other):
         path.write_bytes(b"1")
@@ -223,6 +224,30 @@ def test_only_uploads_are_deleted(studio: Studio, tmp_path: Path) -> None:
 
     assert not upload.exists()
     assert other.exists()
+
+
+def test_no_other_file_of_the_machine_is_read_or_deleted(server: Inverting, tmp_path: Path) -> None:
+    studio = Studio(cast(Remote, server), tmp_path / "own", 1_000_000)
+    (tmp_path / "own").mkdir()
+    private = save(tmp_path / "private.png", Pillow.fromarray(noise(10, 10)))
+    (tmp_path / "own" / "link.png").symlink_to(private)
+    os.mkfifo(tmp_path / "own" / "pipe.png")  # to read it would take for ever
+    ways = [
+        private,
+        tmp_path / "own" / ".." / "private.png",
+        tmp_path / "own" / "link.png",
+        tmp_path / "own" / "pipe.png",
+        tmp_path / "own",
+        tmp_path / "nothing.png",
+        Path("/dev/zero"),
+        Path("a\0b"),
+    ]
+    for way in ways:
+        with pytest.raises(RequestError, match="not here any more"):
+            studio.paint(way, "a.png", "invert", Options())
+        with pytest.raises(RequestError, match="not here any more"):
+            studio.take(way)
+    assert private.exists()
 
 
 def test_a_zip_file_holds_every_painting(studio: Studio, tmp_path: Path) -> None:

@@ -366,7 +366,7 @@ def test_requests_are_finished_first(
 ) -> None:
     """Triton tells of those that wait; those that run, only the callables know."""
     monkeypatch.setattr(triton, "FLUSH_S", 0.02)
-    call = SimpleNamespace(is_busy=kind == "running")
+    call = SimpleNamespace(is_busy=kind == "running", abandon=lambda: None)
     waiting = 3 if kind == "queued" else None
     seen: list[bool] = []
 
@@ -377,7 +377,11 @@ def test_requests_are_finished_first(
         return waiting if len(seen) < 20 else 0
 
     monkeypatch.setattr(health, "pending", pending)
-    monkeypatch.setattr(TritonProcess, "_calls", lambda server: [SimpleNamespace(is_busy=0), call])
+    monkeypatch.setattr(
+        TritonProcess,
+        "_calls",
+        lambda server: [SimpleNamespace(is_busy=0, abandon=lambda: None), call],
+    )
     server = make(child)
 
     drain(server)
