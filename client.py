@@ -115,6 +115,8 @@ def mount(app: FastAPI, blocks: gr.Blocks, settings: ClientSettings) -> None:
     blocks.queue(
         max_size=settings.client_queue_size, default_concurrency_limit=settings.client_concurrency
     )
+    # launch() sets it; while it is false, Gradio takes any file of this machine for an upload.
+    blocks.has_launched = True
     gr.mount_gradio_app(
         app,
         blocks,

@@ -343,15 +343,21 @@ def test_ten_visitors_at_once(page_at: Serving, photo_file: Callable[[Image], Pa
     assert all(np.array_equal(255 - p, q) for p, q in zip(pictures, painted, strict=True))
 
 
-def test_files_of_the_machine_are_no_photos(page_at: Serving) -> None:
-    photo = {"path": "/etc/hostname", "meta": {"_type": "gradio.FileData"}}
-    for body in (photo, {"path": "/etc/hostname"}):
-        data = [body, "identity", 1, False, 0]
-        status, answer = page_at.request("POST", "/gradio_api/call/stylise", {"data": data})
-        assert status == 200
-        event = json.loads(answer)["event_id"]
-        told = page_at.get(f"/gradio_api/call/stylise/{event}")[1]
-        assert b"event: error" in told
+def test_files_of_the_machine_are_no_photos(page_at: Serving, tmp_path: Path) -> None:
+    private = tmp_path / "private.png"
+    private.write_bytes(png(noise(20, 30)))
+    uploads = next(page_at.folder.with_suffix(".tmp").glob("styleserve-page-*")) / "gradio"
+    around = f"{uploads}/{os.path.relpath(private, uploads)}"
+    for path in (str(private), around, "/dev/zero", "a\0b", 7):
+        for body in ({"path": path, "meta": {"_type": "gradio.FileData"}}, {"path": path}):
+            data = [body, "identity", 1, False, 0]
+            status, answer = page_at.request("POST", "/gradio_api/call/stylise", {"data": data})
+            assert status == 200
+            event = json.loads(answer)["event_id"]
+            told = page_at.get(f"/gradio_api/call/stylise/{event}")[1]
+            assert b"event: error" in told, (path, told)
+            assert b"png" not in told
+    assert private.exists()
 
 
 def test_health_and_nothing_written_where_it_runs(page_at: Serving) -> None:

@@ -86,7 +86,6 @@ def test_nothing_imports_upwards() -> None:
     for name in (
         "errors",
         "health",
-        "leftovers",
         "logs",
         "metadata",
         "processes",

@@ -53,7 +53,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_everything_is_checked_before_anything_is_served(steps: list[str]) -> None:
     assert server.main(["--providers", "cpu", "--cache-dir", "~/mine"]) == 0
     cleaned = [f"clean {machine.SHM}", f"clean {Path.home() / 'mine'}"]
-    assert steps == ["find", "pipelines", "check", *cleaned, "load", "run"]
+    assert steps == [*cleaned, "find", "pipelines", "check", "load", "run"]
 
 
 def test_the_machine_is_asked_for_room_for_every_name(
