@@ -1,5 +1,6 @@
 """The real client.py against the real server."""
 
+import contextlib
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,36 @@ def test_a_missing_server_is_one_sentence_with_its_address(tmp_path: Path) -> No
     assert answer.code == 1
     (line,) = answer.err.splitlines()
     assert f"127.0.0.1:{port} cannot be reached" in line
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"no HTTP at all\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+    ],
+)
+def test_an_answer_that_breaks_off_is_one_sentence(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as broken:
+        broken.settimeout(5)
+
+        def serve() -> None:
+            with contextlib.suppress(TimeoutError):
+                while True:  # an answer that has not begun is asked for again
+                    connection, _ = broken.accept()
+                    with connection:
+                        connection.recv(65_536)
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        told = Answer(f"127.0.0.1:{broken.getsockname()[1]}", "--list")
+        thread.join(LIMIT_S)
+    assert told.code == 1
+    (line,) = told.err.splitlines()
+    assert "broke off its answer, or is no HTTP server" in line
 
 
 def test_a_video_is_inverted_frame_by_frame(url: str, tmp_path: Path) -> None:

@@ -174,6 +174,17 @@ def test_remains_of_a_killed_server_are_removed_at_the_next_start(
     assert is_answering(other)
 
 
+def test_a_start_right_after_a_kill_takes_the_ports_over(launch: Launch, tiny_folder: Path) -> None:
+    first = launch(tiny_folder).wait_ready()
+    first.process.kill()
+    first.wait()
+    ports = {"http_port": first.http, "grpc_port": first.grpc, "metrics_port": first.metrics}
+    second = launch(tiny_folder, cache_dir=first.cache, **ports)
+    second.http = first.http
+    second.wait_ready()
+    assert is_answering(second)
+
+
 def test_an_idle_connection_does_not_hold_up_the_stop(launch: Launch, tiny_folder: Path) -> None:
     running = launch(tiny_folder).wait_ready()
     running.wait_log("ready after", 5)

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +230,27 @@ def test_faults_end_the_start_before_a_port_opens(launch: Launch, tmp_path: Path
     told = [line.partition("mine.yaml:")[2] for line in lines]
     assert [each.partition(": ")[0] for each in told] == ["2", "1", "2", "2"]
     assert "starting Triton" not in running.log
+
+
+def test_a_node_that_takes_long_holds_up_neither_a_restart_nor_the_stop(
+    launch: Launch, tiny_folder: Path, tmp_path: Path
+) -> None:
+    declared = tmp_path / "pipelines.yaml"
+    declared.write_text("long: {nodes: {out: {op: blur, radius: 0.2}}, output: out}")
+    running = launch(tiny_folder, pipelines=declared).wait_ready()
+    running.wait_log("ready after", 5)
+    large = np.zeros((2000, 3000, 3), np.uint8)  # for which that takes a minute
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(running.infer, "long", image=large)]
+        time.sleep(1)
+        for process in running.processes("tritonserver"):
+            process.kill()
+        running.wait_log("restarting", 5)
+        running.wait_log("ready after", 25, after=running.log.index("restarting"))
+        calls.append(pool.submit(running.infer, "long", image=large))
+        time.sleep(1)
+        assert running.stop() == 0
+        for call in calls:
+            with pytest.raises((InferenceServerException, OSError, HTTPException)):
+                call.result()
+    assert [path.name for path in running.cache.iterdir()] == []
