@@ -28,6 +28,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_intermixed_args(list(argv))
     if not arguments.list and (len(arguments.paths) < 2 or arguments.style is None):
         parser.error("IN ..., OUT and --style NAME are needed; --list shows the styles")
+    if "" in arguments.paths:
+        parser.error("a path is empty, which would mean the current folder; name it as .")
     if arguments.json and arguments.paths[-1:] == [STDIO]:
         parser.error("--json and a picture cannot both go to standard output; name a file as OUT")
     return arguments

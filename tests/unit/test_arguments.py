@@ -37,6 +37,8 @@ def test_a_dash_is_a_path_and_list_needs_none() -> None:
         ([*USUAL, "--overwrite", "--skip"], "not allowed with"),
         (["a.jpg", "--style", "dots"], "are needed"),
         (["a.jpg", "out"], "are needed"),
+        (["", "out", "--style", "dots"], "a path is empty"),
+        (["a.jpg", "", "--style", "dots"], "a path is empty"),
         (["a.jpg", "-", "--style", "dots", "--json"], "cannot both go to standard output"),
     ],
 )
