@@ -24,6 +24,7 @@ Value = Image | Mask
 TURNS = {90: cv2.ROTATE_90_CLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_COUNTERCLOCKWISE}
 AXES = {"horizontal": 1, "vertical": 0}
 LARGEST_SCALE = 4.0
+MOST_PIXELS = 100_000_000  # several enlargements in a row multiply
 
 
 def _check_region(region: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
@@ -118,6 +119,10 @@ def resize(
     """Resample to `scale` times its own size, or that of a second input."""
     height, width = (value if like is None else like).shape[:2]
     size = max(1, round(height * scale)), max(1, round(width * scale))
+    if size[0] * size[1] > MOST_PIXELS:
+        raise InferenceError(
+            f"it would give {size[1]}x{size[0]}, more than {MOST_PIXELS} pixels; enlarge less"
+        )
     return pictures.resize(value, size)
 
 

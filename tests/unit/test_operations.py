@@ -188,3 +188,8 @@ def test_any_size_is_taken_and_kept(
         assert {each.shape for each in whole} == {value.shape}
         assert {each.dtype for each in whole} == {value.dtype}
         assert (whole[4] == value).all()
+
+
+def test_a_picture_is_not_enlarged_beyond_all_memory() -> None:
+    with pytest.raises(InferenceError, match="it would give 12000x12000, more than 100000000"):
+        ops.resize(np.zeros((3000, 3000), np.float32), scale=4.0)
