@@ -117,7 +117,7 @@ def _serve(
         largest, mean = reference.difference(run)
         if largest <= _TOLERANCE:
             sizes = proof_sizes(multiple) if multiple else reference.sizes
-            served, rewritten = faster(served, sizes, name)
+            served, rewritten = faster(served, run, sizes, name)
             opsets = (graph.opset_of(raw), opset)
             return served, Report(opsets, reference.sizes[0], multiple, largest, rewritten)
         refusal = (

@@ -8,6 +8,9 @@ StyleServeError
 └── RemoteError     the server called, or the way to it             what a client sees
 """
 
+# All that callers learn of a fault of ours; `styleserve.worker`, which imports nothing, repeats it.
+HIDDEN = "the server failed inside; its log has the details"
+
 
 class StyleServeError(Exception):
     """Base of all errors of this package: one or more problems, each told in one line."""

@@ -11,13 +11,11 @@ from typing import Any, Protocol
 
 from styleserve import diagram, reader
 from styleserve.declaration import Graph, Node
-from styleserve.errors import ConfigError, InferenceError, RequestError
+from styleserve.errors import HIDDEN, ConfigError, InferenceError, RequestError
 from styleserve.execution import SELECT, Execution, IsOver, Values
 from styleserve.image import Image
 from styleserve.operations import OPERATIONS, Value, choose
 from styleserve.ticket import CURRENT, NOBODY, Ticket
-
-HIDDEN = "the server failed inside; its log has the details"
 
 
 class Model(Protocol):

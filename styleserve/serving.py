@@ -15,7 +15,7 @@ from styleserve import machine
 from styleserve.cache import Cache, CachedEndpoint
 from styleserve.catalog import RESERVED, Catalog
 from styleserve.endpoint import Answer, CatalogEndpoint, Endpoint, Limits, StyleEndpoint
-from styleserve.errors import InferenceError, RequestError
+from styleserve.errors import HIDDEN, InferenceError, RequestError
 from styleserve.settings import ServerSettings
 from styleserve.ticket import CURRENT, Ticket
 from styleserve.triton import TritonProcess
@@ -115,7 +115,7 @@ class _Callable:
             raise
         except Exception as error:
             LOGGER.exception("%s: a request failed", self._name)
-            raise InferenceError("the server failed inside; its log has the details") from error
+            raise InferenceError(HIDDEN) from error
         _check_shm(answer)
         LOGGER.debug("%s: answered in %.1f ms", self._name, 1e3 * (time.perf_counter() - start))
         return answer

@@ -113,15 +113,20 @@ def proof_sizes(multiple: int) -> list[Size]:
     return [(height, width) for height, width in up]
 
 
-def faster(served: ModelProto, sizes: Sequence[Size], name: str) -> tuple[ModelProto, str]:
-    """Rewrite slow layers and tell which; leave a model alone whose rewriting is not exact."""
+def faster(
+    served: ModelProto, run: Run, sizes: Sequence[Size], name: str
+) -> tuple[ModelProto, str]:
+    """Rewrite slow layers and tell which; leave a model alone whose rewriting is not exact.
+
+    `run` runs the model as it is.
+    """
     scales = steady(served, rewrite.computed_scales(served), sizes)
     quick, kinds = rewrite.faster(served, scales)
     if not kinds:
         return served, ""
-    before, after = (load(each.SerializeToString(), name) for each in (served, quick))
+    after = load(quick.SerializeToString(), name)
     try:
-        is_exact = widest_gap(before, after, sizes) <= _EXACT
+        is_exact = widest_gap(run, after, sizes) <= _EXACT
     except ModelError:  # a size that it does not take any more
         is_exact = False
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
