@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, cast
 
 from styleserve.declaration import IMAGE, Graph, Node
@@ -27,18 +27,18 @@ SELECT = "select"
 
 IsOver = Callable[[], bool]
 Values = Sequence[Any]  # pictures and masks
-# Runs a node on the results that it needs; a `select` gives the position of its choice. It may ask
-# at any time whether the result is of use to anybody.
-Work = Callable[[Node, Values, IsOver], Any]
+# Starts a node on the results that it needs; a `select` gives the position of its choice. It may
+# ask at any time whether the result is of use to anybody.
+Start = Callable[[Node, Values, IsOver], Future[Any]]
 
 
 class Execution:
     """The nodes of one request: which are wanted, running or done."""
 
-    def __init__(self, graph: Graph, work: Work, is_gone: IsOver, at_once: int) -> None:
-        """Run `graph` by `work`, `at_once` nodes at most, unless the caller `is_gone`."""
+    def __init__(self, graph: Graph, start: Start, is_gone: IsOver, at_once: int) -> None:
+        """Run `graph` by `start`, `at_once` nodes at most, unless the caller `is_gone`."""
         self._graph = graph
-        self._work = work
+        self._start = start
         self._is_gone = is_gone
         self._at_once = at_once
         self._has_ended = threading.Event()
@@ -55,24 +55,24 @@ class Execution:
     def answer(self, image: Image) -> Image:
         """Return what the output node gives; call it once.
 
-        Raises what `work` raises, and:
+        Raises what the nodes raise, and:
             InferenceError: after the time limit.
             RequestError: if the caller has gone.
         """
         deadline = time.monotonic() + self._graph.timeout_s
         self._results[IMAGE] = image
         self._want(self._graph.output)
-        pool = ThreadPoolExecutor(min(self._at_once, len(self._graph.nodes)))
         try:
             while True:
-                self._start(pool)
+                self._start_ready()
                 if self._graph.output in self._results:
                     return cast(Image, self._results[self._graph.output])
                 self._check(deadline)
                 self._wait(min(deadline - time.monotonic(), POLL_S))
         finally:
             self._has_ended.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in self._running:
+                future.cancel()
 
     def _is_over(self) -> bool:
         return self._has_ended.is_set() or self._is_gone()
@@ -92,7 +92,7 @@ class Execution:
         node = self._graph.nodes[name]
         return node.inputs[:1] if node.op == SELECT else node.inputs
 
-    def _start(self, pool: ThreadPoolExecutor) -> None:
+    def _start_ready(self) -> None:
         """Start all that is ready, nodes nearer to the output first: they free what they read."""
         self._spread_failures()
         while ready := [name for name in self._wanted if self._is_ready(name)]:
@@ -103,7 +103,7 @@ class Execution:
                 self._keep(name, values[0])
             else:
                 node = self._graph.nodes[name]
-                self._running[pool.submit(self._work, node, values, self._is_over)] = node
+                self._running[self._start(node, values, self._is_over)] = node
 
     def _is_ready(self, name: str) -> bool:
         has_room = name in self._same_as or len(self._running) < self._at_once

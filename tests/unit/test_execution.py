@@ -5,6 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from styleserve.errors import InferenceError, RequestError
 from styleserve.execution import Execution, IsOver
 
 PATIENCE_S = 10.0
+POOL = ThreadPoolExecutor()
 
 
 class Number:
@@ -51,7 +53,9 @@ def run(
     is_gone: IsOver = lambda: False,
     image: int = 5,
 ) -> int:
-    execution = Execution(of, lambda one, values, _: work(one, values), is_gone, at_once)
+    execution = Execution(
+        of, lambda one, values, _: POOL.submit(work, one, values), is_gone, at_once
+    )
     answer: Any = execution.answer(Number(image))  # type: ignore[arg-type]
     return int(answer.value)
 
@@ -338,7 +342,8 @@ def test_a_node_is_told_that_the_request_has_ended() -> None:
         told.append(is_over())
         looked.set()
 
-    execution = Execution(graph(node("a", IMAGE), timeout_s=0.1), work, lambda: False, 1)
+    slow = graph(node("a", IMAGE), timeout_s=0.1)
+    execution = Execution(slow, lambda *all_of_it: POOL.submit(work, *all_of_it), lambda: False, 1)
     with pytest.raises(InferenceError, match="timeout"):
         execution.answer(Number(1))  # type: ignore[arg-type]
     assert looked.wait(PATIENCE_S)
