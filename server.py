@@ -47,10 +47,13 @@ def _serve(options: settings.ServerSettings) -> int:
     models = find_models(options.models_dir)
     declared = find_pipelines(options.pipelines, options.models_dir)
     machine.check(options, (*models, *declared.lines, RESERVED))
-    runtime = Runtime.create(options.providers, options.threads, options.concurrency)
+    runtime = Runtime.create(
+        options.providers, options.threads, options.concurrency, options.precision
+    )
     LOGGER.info(
-        "loading models from %s: providers %s, %d threads, %d at once",
-        *(options.models_dir, ", ".join(runtime.providers), runtime.threads, runtime.concurrency),
+        "loading models from %s: on %s, %d threads, %d at once",
+        *(options.models_dir, " or ".join(map(str, runtime.backends))),
+        *(runtime.threads, runtime.concurrency),
     )
     catalog = load_catalog(models, declared, runtime)
     stop = threading.Event()

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from styleserve.model import StyleModel
-from styleserve.network import Network
+from styleserve.model import MaskModel, StyleModel, load_model
 from styleserve.probe import photo
 from styleserve.runtime import Runtime
 
 SIZES = (480, 640), (224, 224)
 
 
-def seconds(model: StyleModel, height: int, width: int) -> float:
+def seconds(model: StyleModel | MaskModel, height: int, width: int) -> float:
     """Return the time that `model` takes for one picture."""
     image = photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8)
     start = time.perf_counter()
@@ -34,8 +33,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     runtime = Runtime.create()
-    models = [StyleModel(Network(path, runtime)) for path in arguments.models]
-    print(f"{runtime.threads} threads, {', '.join(runtime.providers)}")
+    models = [load_model(path, runtime) for path in arguments.models]
+    print(f"{runtime.threads} threads, {' or '.join(map(str, runtime.backends))}")
     for size in SIZES:
         rounds = [[seconds(model, *size) for model in models] for _ in range(arguments.rounds)]
         for number, path in enumerate(arguments.models):

@@ -27,8 +27,7 @@ from styleserve import machine
 from styleserve.catalog import find_models
 from styleserve.endpoint import Limits, StyleEndpoint
 from styleserve.image import Image
-from styleserve.model import StyleModel
-from styleserve.network import Network
+from styleserve.model import StyleModel, load_model
 from styleserve.probe import photo
 from styleserve.runtime import Runtime
 from tests.e2e.running import Running
@@ -122,9 +121,9 @@ def main() -> None:
     machine.return_freed_memory()  # as the server does
     models = sorted(find_models(arguments.models).values())
     image = np.ascontiguousarray(photo(HEIGHT, WIDTH)[0].transpose(1, 2, 0).astype(np.uint8))
-    endpoint = StyleEndpoint(
-        StyleModel(Network(models[0], Runtime.create())), Limits(1024, HEIGHT * WIDTH)
-    )
+    model = load_model(models[0], Runtime.create())
+    assert isinstance(model, StyleModel)
+    endpoint = StyleEndpoint(model, Limits(1024, HEIGHT * WIDTH))
 
     def in_process() -> object:
         return endpoint({"image": image}, ["styled_image"])

@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from styleserve import fidelity
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Image, Mask
 from styleserve.network import CHANNELS, MASK_CHANNELS, Network
@@ -90,13 +91,16 @@ class MaskModel:
 
 
 def load_model(path: Path, runtime: Runtime) -> StyleModel | MaskModel:
-    """Load a file as what its output channels make it.
+    """Load a file as what its output channels make it, on the fastest backend that suits it.
 
     Raises:
-        ModelError: if it is no network of either kind.
+        ModelError: if it is no network of either kind, or no backend suits it.
     """
-    network = Network(path, runtime)
-    return MaskModel(network) if network.gives_mask else StyleModel(network)
+    reference = Network(path, runtime)
+    model = MaskModel if reference.gives_mask else StyleModel
+    made = model(reference)
+    network = fidelity.choose(reference, runtime)
+    return made if network is reference else model(network)
 
 
 def load_models(
@@ -118,10 +122,11 @@ def load_models(
                 problems.extend(error.problems)
                 continue
             detail = loaded[name].describe()
+            measured = "".join(f" ({db} dB)" for db in detail["psnr_db"].values())
             LOGGER.info(
-                "model %d of %d ready: %s on %s, %s, size %s, %.2f s",
+                "model %d of %d ready: %s on %s, %s%s, size %s, %.2f s",
                 *(number, len(models), name, detail["provider"], detail["precision"]),
-                *(detail["size"], seconds),
+                *(measured, detail["size"], seconds),
             )
     if problems:
         raise ModelError(*problems)

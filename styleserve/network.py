@@ -13,7 +13,7 @@ from styleserve import metadata
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Frame, Image, Mask
 from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
-from styleserve.runtime import Runtime, reason
+from styleserve.runtime import REFERENCE, Backend, Runtime, reason
 
 Planes = NDArray[np.float32]
 
@@ -29,7 +29,7 @@ class Network:
     fitting them into its one size.
     """
 
-    def __init__(self, path: Path, runtime: Runtime) -> None:
+    def __init__(self, path: Path, runtime: Runtime, backend: Backend = REFERENCE) -> None:
         """Load the file and find out which sizes it keeps.
 
         Raises:
@@ -37,7 +37,9 @@ class Network:
         """
         self.path = path
         self._runtime = runtime
-        self._session = runtime.open(path)
+        self._backend = backend
+        self.fidelity: dict[str, float] = {}  # dB from the reference, by backend
+        self._session = runtime.open(path, backend)
         self._metadata = self._session.get_modelmeta().custom_metadata_map
         self._input, self._output, self._size = self._signature()
         self._multiple = 1 if self._size else self._find_multiple()
@@ -81,7 +83,8 @@ class Network:
             "size": "x".join(map(str, reversed(self._size))) if self._size else "any",
             "multiple": self._multiple,
             "provider": self._session.get_providers()[0],
-            "precision": "fp32",
+            "precision": self._backend.precision,
+            "psnr_db": self.fidelity,
             "opset": self._metadata.get(metadata.OPSET, "unknown"),
             "source_sha256": self._metadata.get(metadata.SOURCE_SHA256, "unknown"),
         }

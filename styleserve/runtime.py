@@ -1,4 +1,4 @@
-"""ONNX Runtime on this machine: which providers, how many threads, how many runs at once."""
+"""ONNX Runtime on this machine: on what and how precisely it computes, in how many threads."""
 
 import itertools
 import json
@@ -22,6 +22,24 @@ PROVIDERS = {
 }
 ON_REQUEST = {"tensorrt": "TensorrtExecutionProvider"}
 GPU = {"cuda", "tensorrt"}
+# What a provider computes with in place of fp32, if that shows in no picture: see `fidelity`.
+REDUCED = {"tensorrt": "fp16", "cuda": "tf32", "openvino": "bf16"}
+CPU_BF16 = {"avx512_bf16", "amx_bf16"}  # without one of these bf16 is slower than fp32
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What computes: a provider, with others for the layers it does not know, and how precisely."""
+
+    providers: tuple[str, ...]
+    precision: str = "fp32"
+
+    def __str__(self) -> str:
+        """Name it as logs and the catalog do."""
+        return f"{self.providers[0]} {self.precision}"
+
+
+REFERENCE = Backend(("cpu",))  # what all others are measured by
 
 
 def choose_providers(setting: str) -> tuple[str, ...]:
@@ -46,32 +64,72 @@ def choose_providers(setting: str) -> tuple[str, ...]:
     return (*before_cpu, "cpu")
 
 
+def choose_backends(providers: tuple[str, ...], precision: str) -> tuple[Backend, ...]:
+    """Return what may run a model on `providers`, the fastest first.
+
+    Args:
+        providers: short names in order, ending with cpu.
+        precision: "auto" for any, else the one that is wanted.
+
+    Raises:
+        ConfigError: if nothing here has that precision.
+    """
+    backends = []
+    for position, name in enumerate(providers):
+        reduced = REDUCED.get(name)
+        if reduced and (reduced != "bf16" or CPU_BF16 & _cpu_flags()):
+            backends.append(Backend(providers[position:], reduced))
+        backends.append(Backend(providers[position:]))
+    chosen = tuple(backend for backend in backends if precision in ("auto", backend.precision))
+    if not chosen:
+        raise ConfigError(
+            f"precision: {precision} cannot be had here, but {', '.join(map(str, backends))}; "
+            f"set STYLESERVE_PRECISION to one of these or to auto"
+        )
+    return chosen
+
+
+def _cpu_flags() -> set[str]:
+    return set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
+
+
 @dataclass(frozen=True)
 class Runtime:
     """How models run here. All models of a process share one `gate`, the cap on runs at once."""
 
-    providers: tuple[str, ...]
+    backends: tuple[Backend, ...]  # the fastest first
     threads: int
     concurrency: int
     gate: threading.BoundedSemaphore
 
     @classmethod
-    def create(cls, providers: str = "auto", threads: int = 0, concurrency: int = 0) -> "Runtime":
-        """Fill in what is left to choose: 0 threads means the CPU quota, 0 runs means 1 or 2."""
+    def create(
+        cls,
+        providers: str = "auto",
+        threads: int = 0,
+        concurrency: int = 0,
+        precision: str = "auto",
+    ) -> "Runtime":
+        """Fill in what is left to choose: 0 threads means the CPU quota, 0 runs means 1 or 2.
+
+        Raises:
+            ConfigError: for providers or a precision that cannot be had.
+        """
         names = choose_providers(providers)
+        backends = choose_backends(names, precision)
         if GPU & set(names):
             onnxruntime.preload_dlls()  # CUDA and cuDNN are wheels, which no linker path names
         at_once = concurrency or (2 if GPU & set(names) else 1)
         gate = threading.BoundedSemaphore(at_once)
-        return cls(names, threads or int(cpu_count()), at_once, gate)
+        return cls(backends, threads or int(cpu_count()), at_once, gate)
 
-    def open(self, path: Path) -> onnxruntime.InferenceSession:
+    def open(self, path: Path, backend: Backend) -> onnxruntime.InferenceSession:
         """Load a model file.
 
         Raises:
             ModelError: if ONNX Runtime refuses the file or drops the first provider.
         """
-        wanted = [self._provider(name) for name in self.providers]
+        wanted = [self._provider(name, backend.precision) for name in backend.providers]
         try:
             session = onnxruntime.InferenceSession(str(path), self._options(), providers=wanted)
         except Exception as error:
@@ -81,8 +139,8 @@ class Runtime:
             raise ModelError(f"{path}: {why}; put the model's ONNX export here") from error
         if session.get_providers()[0] != wanted[0][0]:
             raise ModelError(
-                f"{path}: asked for {self.providers[0]}, but ONNX Runtime dropped it and would run "
-                f"on {', '.join(session.get_providers())}; mend its installation or set "
+                f"{path}: asked for {backend.providers[0]}, but ONNX Runtime dropped it and would "
+                f"run on {', '.join(session.get_providers())}; mend its installation or set "
                 f"STYLESERVE_PROVIDERS=cpu"
             )
         return session
@@ -97,12 +155,18 @@ class Runtime:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return options
 
-    def _provider(self, name: str) -> tuple[str, dict[str, Any]]:
-        openvino = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": self.threads}
+    def _provider(self, name: str, precision: str) -> tuple[str, dict[str, Any]]:
+        is_full = precision == "fp32"
+        openvino = {
+            "INFERENCE_PRECISION_HINT": "f32" if is_full else precision,
+            "INFERENCE_NUM_THREADS": self.threads * self.concurrency,
+            "NUM_STREAMS": self.concurrency,
+        }
         options: dict[str, dict[str, Any]] = {
             "openvino": {"device_type": "CPU", "load_config": json.dumps({"CPU": openvino})},
-            # The default, an exhaustive search, is repeated for every new size.
-            "cuda": {"cudnn_conv_algo_search": "HEURISTIC"},
+            # The default search, an exhaustive one, is repeated for every new size.
+            "cuda": {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": int(not is_full)},
+            "tensorrt": {"trt_fp16_enable": not is_full},
         }
         return (PROVIDERS | ON_REQUEST)[name], options.get(name, {})
 

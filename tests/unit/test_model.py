@@ -21,7 +21,7 @@ from styleserve.errors import InferenceError, ModelError
 from styleserve.model import MaskModel, StyleModel, load_model
 from styleserve.network import Network
 from styleserve.probe import Tensor
-from styleserve.runtime import Runtime
+from styleserve.runtime import REFERENCE, Backend, Runtime
 from tests import tiny_models as tiny
 from tests.pictures import bright_box, corners, disc, gap, marked, noise, plain
 
@@ -334,6 +334,7 @@ def test_describe_tells_sizes_and_provider(models: dict[str, StyleModel]) -> Non
         "multiple": 4,
         "provider": "CPUExecutionProvider",
         "precision": "fp32",
+        "psnr_db": {},
         "opset": "unknown",
         "source_sha256": "unknown",
     }
@@ -468,12 +469,12 @@ class SpyRuntime(Runtime):
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     before_run: list[Callable[[], None]] = field(default_factory=list)
 
-    def open(self, path: Path) -> Any:  # noqa: ANN401  what onnxruntime gives has no type
-        return SpySession(super().open(path), self)
+    def open(self, path: Path, backend: Backend) -> Any:  # noqa: ANN401  onnxruntime has no types
+        return SpySession(super().open(path, backend), self)
 
 
 def spying(cap: int = 1) -> SpyRuntime:
-    return SpyRuntime(("cpu",), 1, cap, threading.BoundedSemaphore(cap))
+    return SpyRuntime((REFERENCE,), 1, cap, threading.BoundedSemaphore(cap))
 
 
 class SpySession:

@@ -1,5 +1,6 @@
 """Choice of providers, threads and runs at once; ONNX Runtime's errors in our words."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 from styleserve import runtime
 from styleserve.errors import ConfigError, ModelError
 from styleserve.probe import photo
-from styleserve.runtime import PROVIDERS, Runtime, choose_providers
+from styleserve.runtime import (
+    PROVIDERS,
+    REFERENCE,
+    Backend,
+    Runtime,
+    choose_backends,
+    choose_providers,
+)
 from tests import tiny_models as tiny
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -82,6 +90,52 @@ def test_what_is_not_installed_is_refused_naming_what_is(
 
 
 @pytest.mark.parametrize(
+    ("providers", "flags", "precision", "chosen"),
+    [
+        (("cpu",), "avx512_bf16", "auto", ["cpu fp32"]),
+        (("openvino", "cpu"), "", "auto", ["openvino fp32", "cpu fp32"]),
+        (("openvino", "cpu"), "amx_bf16", "auto", ["openvino bf16", "openvino fp32", "cpu fp32"]),
+        (("openvino", "cpu"), "avx512_bf16", "bf16", ["openvino bf16"]),
+        (("openvino", "cpu"), "avx512_bf16", "fp32", ["openvino fp32", "cpu fp32"]),
+        (("cuda", "cpu"), "", "auto", ["cuda tf32", "cuda fp32", "cpu fp32"]),
+        (("cuda", "cpu"), "", "tf32", ["cuda tf32"]),
+        (("tensorrt", "cuda", "cpu"), "", "fp16", ["tensorrt fp16"]),
+    ],
+)
+def test_the_fastest_arithmetic_that_the_machine_has_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+    providers: tuple[str, ...],
+    flags: str,
+    precision: str,
+    chosen: list[str],
+) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: {"sse4_2", flags})
+
+    backends = choose_backends(providers, precision)
+
+    assert [str(backend) for backend in backends] == chosen
+    assert all(backend.providers[-1] == "cpu" for backend in backends)  # for layers unknown to it
+
+
+@pytest.mark.parametrize(
+    ("providers", "precision"),
+    [(("cpu",), "bf16"), (("openvino", "cpu"), "bf16"), (("cuda", "cpu"), "fp16")],
+)
+def test_a_precision_that_cannot_be_had_is_refused_naming_those_that_can(
+    monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], precision: str
+) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", set)
+
+    told = rf"{precision} cannot be had here, but .*cpu fp32; set STYLESERVE_PRECISION"
+    with pytest.raises(ConfigError, match=told):
+        choose_backends(providers, precision)
+
+
+def test_the_flags_of_this_cpu_are_read() -> None:
+    assert {"flags", "processor"} & runtime._cpu_flags()
+
+
+@pytest.mark.parametrize(
     ("providers", "at_once"), [("cpu", 1), ("openvino", 1), ("cuda", 2), ("tensorrt", 2)]
 )
 def test_runs_at_once_follow_the_provider(
@@ -116,22 +170,41 @@ def test_the_session_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
-def test_openvino_gets_the_threads_and_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("precision", "hint"), [("fp32", "f32"), ("bf16", "bf16")])
+def test_openvino_gets_the_precision_and_threads_for_all_runs_at_once(
+    monkeypatch: pytest.MonkeyPatch, precision: str, hint: str
+) -> None:
     install(monkeypatch, OPENVINO, CPU)
-    opened = open_with(monkeypatch, Runtime.create("openvino", threads=3), [OPENVINO, CPU])
+    made = Runtime.create("openvino", threads=3, concurrency=2)
+    opened = open_with(monkeypatch, made, [OPENVINO, CPU], Backend(("openvino", "cpu"), precision))
 
-    assert opened["providers"][0] == (
-        OPENVINO,
-        {
-            "device_type": "CPU",
-            "load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32", '
-            '"INFERENCE_NUM_THREADS": 3}}',
-        },
-    )
-    assert opened["providers"][1][0] == CPU
+    (name, options), (second, _) = opened["providers"]
+    assert (name, second) == (OPENVINO, CPU)
+    assert options["device_type"] == "CPU"
+    assert json.loads(options["load_config"])["CPU"] == {
+        "INFERENCE_PRECISION_HINT": hint,
+        "INFERENCE_NUM_THREADS": 6,
+        "NUM_STREAMS": 2,
+    }
 
 
-def open_with(monkeypatch: pytest.MonkeyPatch, made: Runtime, runs_on: list[str]) -> dict[str, Any]:
+@pytest.mark.parametrize(
+    ("precision", "tf32", "fp16"), [("fp32", 0, False), ("tf32", 1, True), ("fp16", 1, True)]
+)
+def test_a_gpu_computes_in_fp32_only_if_told_so(
+    monkeypatch: pytest.MonkeyPatch, precision: str, tf32: int, fp16: bool
+) -> None:
+    backend = Backend(("tensorrt", "cuda", "cpu"), precision)
+    opened = open_with(monkeypatch, Runtime.create("cpu"), [TENSORRT, CUDA, CPU], backend)
+
+    options = dict(opened["providers"])
+    assert options[CUDA]["use_tf32"] == tf32
+    assert options[TENSORRT]["trt_fp16_enable"] == fp16
+
+
+def open_with(
+    monkeypatch: pytest.MonkeyPatch, made: Runtime, runs_on: list[str], backend: Backend = REFERENCE
+) -> dict[str, Any]:
     """Open a model with an ONNX Runtime that takes these providers; return what it was given."""
     given: dict[str, Any] = {}
 
@@ -143,16 +216,14 @@ def open_with(monkeypatch: pytest.MonkeyPatch, made: Runtime, runs_on: list[str]
             return runs_on
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    made.open(Path("folder/a-9.onnx"))
+    made.open(Path("folder/a-9.onnx"), backend)
     return given
 
 
 def test_a_dropped_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, CUDA, CPU)
-
     told = r"a-9\.onnx: asked for cuda, .* run on CPUExecutionProvider; .*STYLESERVE_PROVIDERS=cpu"
     with pytest.raises(ModelError, match=told):
-        open_with(monkeypatch, Runtime.create("cuda"), [CPU])
+        open_with(monkeypatch, Runtime.create("cpu"), [CPU], Backend(("cuda", "cpu")))
 
 
 @pytest.mark.parametrize("name", ["cpu", "openvino"])
@@ -164,7 +235,8 @@ def test_an_installed_provider_opens_a_model_and_computes_the_same(
     path = tiny.save(tiny.invert(), tmp_path / "a.onnx")
     pictures = photo(40, 60) + np.float32(0.03)  # half precision would not keep this
 
-    session = Runtime.create(name, threads=1).open(path)
+    backend = REFERENCE if name == "cpu" else Backend((name, "cpu"))
+    session = Runtime.create(name, threads=1).open(path, backend)
     (answer,) = session.run(None, {"image": pictures})
 
     assert session.get_providers()[0] == PROVIDERS[name]

@@ -36,6 +36,7 @@ SAMPLES = {
     "host": "127.0.0.1",
     "access_token": "aZ0._~-",
     "providers": "cuda,cpu",
+    "precision": "bf16",
     "cache_dir": "/var/cache",
     "log_format": "json",
     "log_level": "debug",

@@ -1,0 +1,68 @@
+"""On which backend a model runs: the fastest that gives the pictures of ONNX Runtime's own fp32."""
+
+import logging
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from styleserve.errors import InferenceError, ModelError
+from styleserve.network import CHANNELS, MASK_CHANNELS, Network
+from styleserve.runtime import GPU, REFERENCE, Backend, Runtime
+
+LOGGER = logging.getLogger(__name__)
+
+LEAST_DB = 45.0  # what an eye can tell apart begins some 10 dB below
+PHOTO = Path(__file__).with_name("photo.jpg")  # a part of docs/examples/astronaut.jpg
+
+
+def choose(reference: Network, runtime: Runtime) -> Network:
+    """Return the file of `reference` on the first of the runtime's backends that is good enough.
+
+    Raises:
+        ModelError: if none is, or a GPU cannot load the file.
+    """
+    measured: dict[str, float] = {}
+    for backend in runtime.backends:
+        network = _open(reference, runtime, backend)
+        if not network:
+            continue
+        if backend != REFERENCE:
+            measured[str(backend)] = decibels = psnr(network, reference)
+            if decibels < LEAST_DB:
+                LOGGER.warning("%s: %s", reference.path, _too_far(measured))
+                continue
+        network.fidelity = measured
+        return network
+    raise ModelError(f"{reference.path}: {_too_far(measured)}; set STYLESERVE_PRECISION=auto")
+
+
+def psnr(network: Network, reference: Network) -> float:
+    """Return the peak signal-to-noise ratio on a photo, in dB; 0 if `network` answers nonsense."""
+    photo = np.asarray(cv2.cvtColor(cv2.imread(str(PHOTO)), cv2.COLOR_BGR2RGB), dtype=np.uint8)
+    channels, white = (MASK_CHANNELS, 1) if reference.gives_mask else (CHANNELS, 255)
+    expected, _ = reference(photo, 0, channels)
+    try:
+        planes, _ = network(photo, 0, channels)
+    except InferenceError as error:
+        LOGGER.warning("%s: %s", network.path, error)
+        return 0.0
+    planes, expected = np.clip(planes, 0, white), np.clip(expected, 0, white)
+    return round(float(cv2.PSNR(planes, expected, white)), 1)
+
+
+def _open(reference: Network, runtime: Runtime, backend: Backend) -> Network | None:
+    if backend == REFERENCE:
+        return reference
+    try:
+        return Network(reference.path, runtime, backend)
+    except ModelError as error:
+        if backend.providers[0] in GPU:
+            raise  # nobody wants to find out by its slowness that the GPU is idle
+        LOGGER.warning("not on %s: %s", backend, error)
+        return None
+
+
+def _too_far(measured: dict[str, float]) -> str:
+    far = [f"{backend} is {decibels:.1f} dB from fp32" for backend, decibels in measured.items()]
+    return f"{', '.join(far) or 'it loads nowhere'}, at least {LEAST_DB:g} dB are wanted"
