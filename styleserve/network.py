@@ -1,5 +1,7 @@
 """One ONNX file as a function from a picture to planes of numbers of the same size."""
 
+import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from styleserve.image import Frame, Image, Mask
 from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
 from styleserve.runtime import REFERENCE, Backend, Runtime, reason
 
+LOGGER = logging.getLogger(__name__)
+
 Planes = NDArray[np.float32]
 
 WARM_UP_SIDE = 256
+LARGE_PIXELS, PAUSE_S = 500_000, 30.0  # what is kept for smaller pictures may stay
 CHANNELS, MASK_CHANNELS = 3, 1
 OUTPUT_CHANNELS = CHANNELS, MASK_CHANNELS
 
@@ -40,6 +45,9 @@ class Network:
         self._backend = backend
         self.fidelity: dict[str, float] = {}  # dB from the reference, by backend
         self._session = runtime.open(path, backend)
+        self._version = _version(path)
+        self._rest: threading.Timer | None = None
+        self._lock = threading.Lock()
         self._metadata = self._session.get_modelmeta().custom_metadata_map
         self._input, self._output, self._size = self._signature()
         self._multiple = 1 if self._size else self._find_multiple()
@@ -125,7 +133,25 @@ class Network:
         except Exception as error:
             height, width = tensor.shape[2:]
             raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
+        if tensor[0, 0].size > LARGE_PIXELS and self._backend.keeps_memory:
+            self._rest_later()
         return np.asarray(answer, dtype=np.float32)
+
+    def _rest_later(self) -> None:
+        with self._lock:
+            if self._rest:
+                self._rest.cancel()
+            self._rest = threading.Timer(PAUSE_S, self._give_memory_back)
+            self._rest.daemon = True
+            self._rest.start()
+
+    def _give_memory_back(self) -> None:
+        """Load the file anew, unless it is another one by now."""
+        try:
+            if _version(self.path) == self._version:
+                self._session = self._runtime.open(self.path, self._backend)
+        except (ModelError, OSError) as error:
+            LOGGER.warning("%s keeps the memory of large pictures: %s", self.path, error)
 
     def _run(self, canvas: Image, channels: int) -> Planes:
         height, width = canvas.shape[:2]
@@ -137,6 +163,11 @@ class Network:
             raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
         planes: Planes = answer[0]
         return planes
+
+
+def _version(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def _is(tensor: Any, *allowed: int) -> bool:  # noqa: ANN401  onnxruntime's NodeArg is untyped

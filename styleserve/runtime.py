@@ -34,6 +34,11 @@ class Backend:
     providers: tuple[str, ...]
     precision: str = "fp32"
 
+    @property
+    def keeps_memory(self) -> bool:
+        """Tell whether a session keeps what its largest picture needed."""
+        return self.providers[0] == "openvino"
+
     def __str__(self) -> str:
         """Name it as logs and the catalog do."""
         return f"{self.providers[0]} {self.precision}"
