@@ -36,11 +36,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _serve(options: settings.ServerSettings) -> int:
     # Imported late, so that --help and a bad setting answer at once.
-    from styleserve import leftovers, lifecycle, machine
+    from styleserve import leftovers, lifecycle, machine, memory
     from styleserve.catalog import RESERVED, find_models, find_pipelines, load_catalog
     from styleserve.runtime import Runtime
 
-    machine.return_freed_memory()
+    memory.keep_freed()
     for folder in (machine.SHM, options.cache_dir):
         for path in leftovers.clean(folder):
             LOGGER.info("removed %s, left by a server that was killed", path)

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 import tritonclient.http as triton
 
-from styleserve import machine
+from styleserve import memory
 from styleserve.catalog import find_models
 from styleserve.endpoint import Limits, StyleEndpoint
 from styleserve.image import Image
@@ -54,7 +54,7 @@ def serving(models: list[Path]) -> Iterator[tuple[Running, float]]:
         shutil.rmtree(folder)
 
 
-def memory(process: psutil.Process) -> float:
+def held(process: psutil.Process) -> float:
     """Return the MiB that `process` and all below it hold, shared pages counted once."""
     family = [process, *process.children(recursive=True)]
     return sum(member.memory_full_info().pss for member in family) / MIB
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("models/converted"))
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    machine.return_freed_memory()  # as the server does
+    memory.keep_freed()  # as the server does
     models = sorted(find_models(arguments.models).values())
     image = np.ascontiguousarray(photo(HEIGHT, WIDTH)[0].transpose(1, 2, 0).astype(np.uint8))
     model = load_model(models[0], Runtime.create())
@@ -129,7 +129,7 @@ def main() -> None:
         return endpoint({"image": image}, ["styled_image"])
 
     with serving(models) as (running, ready_s):
-        idle = memory(running.process)
+        idle = held(running.process)
         remote, client = over_http(running.http, image), by_tritonclient(running.http, image)
         ways = in_process, remote, client
         for call in ways:
@@ -139,7 +139,7 @@ def main() -> None:
             times += [tuple(map(seconds, ways)) for _ in range(8)]
             rates.append((throughput(in_process, 4, 4), throughput(remote, 4, 4)))
         over_http(running.http, np.zeros((*LARGE, 3), np.uint8))()
-        used = memory(running.process)
+        used = held(running.process)
     local = statistics.median(row[0] for row in times)
     http, library = (statistics.median(row[way] - row[0] for row in times) for way in (1, 2))
     local_rate, http_rate = (statistics.median(column) for column in zip(*rates, strict=True))

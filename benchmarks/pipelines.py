@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from styleserve import machine
+from styleserve import memory
 from styleserve.catalog import Catalog, find_models, load_catalog
 from styleserve.image import Image
 from styleserve.probe import photo
@@ -82,7 +82,7 @@ def resident(kind: str) -> float:
 
 def peak_mib(folder: Path, model: str, served: str) -> float:
     """Return by how much one large picture raises the memory of a fresh process at its peak."""
-    machine.return_freed_memory()  # as the server does
+    memory.keep_freed()  # as the server does
     catalog = load(folder, model, 2, 1)
     image = picture(*LARGE)
     before = resident("VmRSS")
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("models/converted"))
     parser.add_argument("--rounds", type=int, default=25)
     arguments = parser.parse_args()
-    machine.return_freed_memory()
+    memory.keep_freed()
     folder, name = arguments.models, min(find_models(arguments.models))
     image = picture(*SMALL)
 

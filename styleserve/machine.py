@@ -1,6 +1,5 @@
 """What the server needs of the machine, checked before it starts, and what it leaves behind."""
 
-import ctypes
 import os
 import secrets
 import shutil
@@ -17,7 +16,6 @@ from styleserve.errors import ConfigError
 from styleserve.settings import ServerSettings
 
 SHM = Path("/dev/shm")
-M_MMAP_THRESHOLD = -3  # <malloc.h>
 # Measured on PyTriton 0.7.0: each model reserves 4 MB, and a picture lies there up to four times
 # (input and answer, once for Triton and once for PyTriton).
 SHM_BASE_BYTES = 64 << 20
@@ -60,15 +58,6 @@ def library_path() -> str:
     """
     own = str(sysconfig.get_config_var("LIBDIR"))
     return ":".join(filter(None, (own, os.environ.get("LD_LIBRARY_PATH"))))
-
-
-def return_freed_memory() -> None:
-    """Let the C library give large blocks back to the system once they are free.
-
-    By default it keeps them, in each thread: after one large picture in each of four styles this
-    process held 790 MB, so it holds 190 MB.
-    """
-    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 4 << 20)
 
 
 def has_gpu() -> bool:

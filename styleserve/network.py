@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from styleserve import image as pictures
-from styleserve import metadata
+from styleserve import memory, metadata
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Frame, Image, Mask
 from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
@@ -133,7 +133,7 @@ class Network:
         except Exception as error:
             height, width = tensor.shape[2:]
             raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
-        if tensor[0, 0].size > LARGE_PIXELS and self._backend.keeps_memory:
+        if tensor[0, 0].size > LARGE_PIXELS:
             self._rest_later()
         return np.asarray(answer, dtype=np.float32)
 
@@ -146,12 +146,13 @@ class Network:
             self._rest.start()
 
     def _give_memory_back(self) -> None:
-        """Load the file anew, unless it is another one by now."""
+        """Forget what large pictures needed; OpenVINO does if the file is loaded anew."""
         try:
-            if _version(self.path) == self._version:
+            if self._backend.keeps_memory and _version(self.path) == self._version:
                 self._session = self._runtime.open(self.path, self._backend)
         except (ModelError, OSError) as error:
             LOGGER.warning("%s keeps the memory of large pictures: %s", self.path, error)
+        memory.give_back()
 
     def _run(self, canvas: Image, channels: int) -> Planes:
         height, width = canvas.shape[:2]
