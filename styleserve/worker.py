@@ -62,6 +62,9 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
         worker = args["model_instance_name"].rpartition("_")[2]
         self._gone = Path(__file__).with_name(worker + GONE)
         self._figures = Path(__file__).with_name(worker + FIGURES)
+        self._watch_over: Any = None  # the request, while there is one
+        self._is_busy, self._lock = threading.Event(), threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
         self._families: dict[str, Any] = {}
         self._metrics: dict[tuple[str, ...], Any] = {}
         self._failures = {
@@ -91,7 +94,7 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
                 return self._error("an input has no values; a picture has at least one pixel", True)
             if sum(map(_size, request.inputs())) > shutil.disk_usage("/dev/shm").free:
                 return self._error(FULL, False)  # the write would end this process
-            with self._watch(request):
+            with self._watched(request):
                 return super().execute([request])[0]
         except Exception as error:  # noqa: BLE001  the outermost boundary of the worker
             raised, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
@@ -104,27 +107,28 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
             self._publish_figures()
 
     @contextlib.contextmanager
-    def _watch(self, request: Any) -> Iterator[None]:  # noqa: ANN401
-        """Leave a note if the caller goes: only Triton notices, and tells nobody but this worker.
-
-        It notices a gRPC call that is cancelled or has timed out, but no closed HTTP connection.
-        """
-        self._gone.unlink(missing_ok=True)
-        ended = threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(WATCH_PERIOD_S):
-                if request.is_cancelled():
-                    self._gone.touch()
-                    return
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
+    def _watched(self, request: Any) -> Iterator[None]:  # noqa: ANN401
+        with self._lock:
+            self._gone.unlink(missing_ok=True)
+            self._watch_over = request
+        self._is_busy.set()
         try:
             yield
         finally:
-            ended.set()
-            watcher.join()
+            self._is_busy.clear()
+            with self._lock:
+                self._watch_over = None
+
+    def _watch(self) -> None:
+        """Leave a note if a caller goes: only Triton notices, and tells nobody but this worker.
+
+        It notices a gRPC call that is cancelled or has timed out, but no closed HTTP connection.
+        """
+        while self._is_busy.wait():
+            time.sleep(WATCH_PERIOD_S)
+            with self._lock:
+                if self._watch_over and self._watch_over.is_cancelled():
+                    self._gone.touch()
 
     def _publish_figures(self) -> None:
         if not self._figures.exists():
