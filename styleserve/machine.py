@@ -14,6 +14,7 @@ import psutil
 
 from styleserve import leftovers
 from styleserve.errors import ConfigError
+from styleserve.runtime import GPU, choose_providers
 from styleserve.settings import ServerSettings
 
 SHM = Path("/dev/shm")
@@ -39,6 +40,7 @@ def check(settings: ServerSettings, names: Iterable[str]) -> None:
         *_cache_problems(settings.cache_dir, max(map(len, names))),
         *_shm_problems(settings.max_pixels),
         *_memory_problems(settings.cache_mb << 20),
+        *_provider_problems(settings.providers),
     )
     if problems:
         raise ConfigError(*problems)
@@ -150,4 +152,18 @@ def _memory_problems(cache_bytes: int) -> list[str]:
     return [
         f"cache_mb: {cache_bytes >> 20} MiB are more than half of this machine's "
         f"{total >> 20} MiB of memory; lower STYLESERVE_CACHE_MB"
+    ]
+
+
+def _provider_problems(setting: str) -> list[str]:
+    try:
+        wanted = GPU & set(choose_providers(setting))
+    except ConfigError as error:
+        return list(error.problems)
+    if not wanted or has_gpu() or Path("/dev/dxg").exists():  # which Windows gives to WSL
+        return []
+    names = ", ".join(sorted(wanted))
+    return [
+        f"providers: {names} needs an NVIDIA GPU, and this machine or container shows none; start "
+        f"it with one (docker run --gpus=all), or set STYLESERVE_PROVIDERS=cpu"
     ]

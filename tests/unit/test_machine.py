@@ -306,3 +306,29 @@ def test_all_problems_are_told_at_once(
 
     with socket.create_server(("127.0.0.1", free_ports["http_port"])):
         assert len(problems(free_ports, folder / "file")) == 4
+
+
+# --- providers
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_cuda_without_a_gpu_is_told_once(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
+) -> None:
+    monkeypatch.setattr(machine, "choose_providers", lambda _: ("cuda", "cpu"))
+    monkeypatch.setattr(machine, "has_gpu", lambda: gpu)
+
+    if gpu:
+        machine.check(settings(free_ports, folder), NAMES)
+    else:
+        (told,) = problems(free_ports, folder)
+        assert "needs an NVIDIA GPU" in told
+        assert "STYLESERVE_PROVIDERS=cpu" in told
+
+
+def test_a_provider_that_is_not_there_is_told_among_others(
+    free_ports: dict[str, int], folder: Path
+) -> None:
+    told = problems(free_ports, folder, providers="abacus", host="192.0.2.1")
+
+    assert len(told) == len(PORTS) + 1
