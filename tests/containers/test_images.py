@@ -104,6 +104,18 @@ def test_a_wrong_setting_is_told_with_exit_code_2(run: Run) -> None:
     assert "queue_size" in container.log()
 
 
+@pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("", 0o744), ("slow.onnx", 0o600)])
+def test_what_it_may_not_read_is_told(run: Run, slow_models: Path, name: str, mode: int) -> None:
+    (slow_models / name).chmod(mode)
+    container = run(
+        *("--shm-size=1g", "-e", "STYLESERVE_MODELS_DIR=/models", "-v", f"{slow_models}:/models")
+    )
+    wait(lambda: container.state("Status") == "exited", 20)
+    assert container.state("ExitCode") == "2"
+    told = r"/models\S* cannot be read: Permission denied; let user 10001"
+    assert re.search(told, container.log())
+
+
 def test_threads_follow_the_quota(run: Run) -> None:
     container = run("--cpus", "1", "--shm-size", "1g")
     wait(lambda: "loading models" in container.log(), 60)
