@@ -22,10 +22,10 @@ from tests.e2e.running import ROOT
 DEPLOY = ROOT / "deploy"
 COMPOSE = sorted(ROOT.glob("docker-compose*.yml"))
 FIELDS = ServerSettings.model_fields | ClientSettings.model_fields
-OVERLAYS = [".", "gpu", "monitoring"]
+OVERLAYS = [".", "gpu", "monitoring", "gpu-monitoring"]
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 # Not in the schemas of Kubernetes itself.
-CUSTOM = {"InferenceService", "PodMonitor", "PrometheusRule", "Kustomization"}
+CUSTOM = {"InferenceService", "PodMonitor", "PrometheusRule", "Kustomization", "Component"}
 
 yaml.SafeLoader.add_constructor("!reset", lambda *_: None)
 
@@ -50,7 +50,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def manifests() -> list[Path]:
-    folders = ("base", "examples", "monitoring")
+    folders = ("base", "examples", "monitoring/component")
     return [path for folder in folders for path in sorted((DEPLOY / folder).glob("*.yaml"))]
 
 
@@ -151,8 +151,8 @@ def render(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_the_gpu_image_stays_when_the_registry_is_another(tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path, dirs_exist_ok=True)
-    for overlay in ("base", "gpu"):
-        path = tmp_path / overlay / "kustomization.yaml"
+    for part in ("base", "gpu/component"):
+        path = tmp_path / part / "kustomization.yaml"
         path.write_text(path.read_text().replace("newName: ", "newName: registry.example.com/"))
     images = [
         container["image"]
@@ -171,9 +171,9 @@ def test_overlays_render_to_valid_manifests(overlay: str) -> None:
         if kind not in CUSTOM:
             kubernetes_validate.validate(item, "1.37", strict=True)
     (container,) = items["Deployment", "styleserve"]["spec"]["template"]["spec"]["containers"]
-    assert ("nvidia.com/gpu" in container["resources"]["limits"]) == (overlay == "gpu")
+    assert ("nvidia.com/gpu" in container["resources"]["limits"]) == ("gpu" in overlay)
     scaler = items["HorizontalPodAutoscaler", "styleserve"]["spec"]["metrics"]
-    assert len(scaler) == (2 if overlay == "monitoring" else 1)
+    assert len(scaler) == (2 if "monitoring" in overlay else 1)
     reference = container["envFrom"][0]["configMapRef"]["name"]
     assert ("ConfigMap", reference) in items
 
@@ -199,7 +199,7 @@ def test_everything_about_the_server_means_its_deployment() -> None:
     assert base("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
     target = base("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("Deployment", "styleserve")
-    monitor = documents(DEPLOY / "monitoring/podmonitor.yaml")[0]["spec"]
+    monitor = documents(DEPLOY / "monitoring/component/podmonitor.yaml")[0]["spec"]
     assert monitor["selector"]["matchLabels"] == labels
 
 
@@ -240,7 +240,7 @@ def test_shared_memory_takes_the_largest_picture() -> None:
 
 
 def test_the_operator_has_the_same_rules() -> None:
-    (operator,) = documents(DEPLOY / "monitoring/rules-operator.yaml")
+    (operator,) = documents(DEPLOY / "monitoring/component/rules-operator.yaml")
     (plain,) = documents(DEPLOY / "monitoring/rules.yml")
     assert operator["spec"] == plain
 
@@ -267,7 +267,7 @@ def test_alerts_fire_when_they_should(command: str) -> None:
 
 
 def test_the_dashboard_is_well_laid_out() -> None:
-    dashboard = json.loads((DEPLOY / "monitoring/dashboard.json").read_text())
+    dashboard = json.loads((DEPLOY / "monitoring/component/dashboard.json").read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     for one, other in combinations([panel["gridPos"] for panel in panels], 2):
