@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from styleserve import lifecycle, machine
+from styleserve import __version__, lifecycle, machine
 from styleserve.catalog import PIPELINES
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from styleserve.triton import DRAIN_TIMEOUT_S
@@ -161,7 +161,7 @@ def test_the_gpu_image_stays_when_the_registry_is_another(tmp_path: Path) -> Non
         for container in item["spec"]["template"]["spec"]["containers"]
     ]
     names = ("server-gpu", "client")
-    assert images == [f"registry.example.com/styleserve/{name}:latest" for name in names]
+    assert images == [f"registry.example.com/styleserve/{name}:{__version__}" for name in names]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
