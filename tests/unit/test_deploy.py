@@ -71,7 +71,8 @@ def pod(name: str = "styleserve") -> dict[str, Any]:
 
 def test_the_example_lists_every_setting_and_variable() -> None:
     service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["server"]
-    fixed = {name for name, value in service["environment"].items() if "$" not in str(value)}
+    values = service["environment"].items()
+    fixed = {name for name, value in values if value and "$" not in str(value)}
     settings = {PREFIX + name.upper() for name in FIELDS}
     unchangeable = fixed - set(used_variables())
     assert unchangeable == {"STYLESERVE_CACHE_DIR"}
@@ -93,6 +94,14 @@ def test_the_defaults_of_compose_are_those_of_the_settings() -> None:
     for name, value in used_variables().items():
         if name.startswith(PREFIX) and name not in others:
             assert value == default(name.removeprefix(PREFIX).lower()), name
+
+
+def test_the_page_gets_its_own_settings_and_no_others() -> None:
+    page = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["client"]
+    assert "env_file" not in page
+    assert set(page["environment"]) == {
+        PREFIX + name.upper() for name in ClientSettings.model_fields
+    }
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
