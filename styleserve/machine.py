@@ -1,6 +1,7 @@
 """What the server needs of the machine, checked before it starts, and what it leaves behind."""
 
 import ctypes
+import logging
 import os
 import secrets
 import shutil
@@ -17,10 +18,13 @@ from styleserve.errors import ConfigError
 from styleserve.runtime import GPU, choose_providers
 from styleserve.settings import ServerSettings
 
+LOGGER = logging.getLogger(__name__)
+
 SHM = Path("/dev/shm")
 M_MMAP_THRESHOLD = -3  # <malloc.h>
 # Measured on PyTriton 0.7.0: each model reserves 4 MB, and a picture lies there up to four times
-# (input and answer, once for Triton and once for PyTriton).
+# (input and answer, once for Triton and once for PyTriton). Until Triton starts anew, each model
+# keeps the room that its largest picture took.
 SHM_BASE_BYTES = 64 << 20
 SHM_COPIES = 4
 # A socket's path may have 107 characters; the longest of PyTriton's is
@@ -34,11 +38,12 @@ def check(settings: ServerSettings, names: Iterable[str]) -> None:
     Raises:
         ConfigError: with one line for each thing to change.
     """
+    served = list(names)
     problems = (
         *_port_problems(settings),
         *_python_problems(),
-        *_cache_problems(settings.cache_dir, max(map(len, names))),
-        *_shm_problems(settings.max_pixels),
+        *_cache_problems(settings.cache_dir, max(map(len, served))),
+        *_shm_problems(settings.max_pixels, len(served)),
         *_memory_problems(settings.cache_mb << 20),
         *_provider_problems(settings.providers),
     )
@@ -134,14 +139,20 @@ def _set_cache() -> str:
     return "set STYLESERVE_CACHE_DIR to another folder"
 
 
-def _shm_problems(max_pixels: int) -> list[str]:
+def _shm_problems(max_pixels: int, models: int) -> list[str]:
     free = free_shm()
-    needed = SHM_BASE_BYTES + SHM_COPIES * 3 * max_pixels
+    needed, wanted = (SHM_BASE_BYTES + SHM_COPIES * 3 * max_pixels * n for n in (1, models))
     if free >= needed:
+        if free < wanted:
+            LOGGER.warning(
+                "%s has %d MiB free; the largest pictures in every model would take %d MiB, with "
+                "less some are refused until a restart; enlarge it or lower STYLESERVE_MAX_PIXELS",
+                *(SHM, free >> 20, wanted >> 20),
+            )
         return []
     return [
         f"{SHM} has {free >> 20} MiB free, pictures of up to {max_pixels:,} pixels need "
-        f"{needed >> 20} MiB; enlarge it (docker run --shm-size=1g) or lower STYLESERVE_MAX_PIXELS"
+        f"{needed >> 20} MiB; enlarge it (docker run --shm-size=4g) or lower STYLESERVE_MAX_PIXELS"
     ]
 
 

@@ -202,7 +202,7 @@ def test_a_noexec_cache_is_told(
     free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noexec = SimpleNamespace(f_flag=os.ST_NOEXEC)
-    monkeypatch.setattr(machine, "_shm_problems", lambda max_pixels: [])
+    monkeypatch.setattr(machine, "_shm_problems", lambda *_: [])
     monkeypatch.setattr(os, "statvfs", lambda path: noexec)
 
     (told,) = problems(free_ports, folder)
@@ -269,6 +269,18 @@ def test_just_enough_shared_memory_is_taken(
 
     machine.check(settings(free_ports, folder, max_pixels=1000), NAMES)
     assert problems(free_ports, folder, max_pixels=1001)
+
+
+@pytest.mark.parametrize(("models", "warnings"), [(2, 0), (3, 1)])
+def test_shared_memory_for_some_models_only_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, models: int, warnings: int
+) -> None:
+    free = SimpleNamespace(free=(64 << 20) + 2 * 12 * 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+
+    assert machine._shm_problems(1000, models) == []
+
+    assert len(caplog.records) == warnings
 
 
 @pytest.mark.parametrize(
