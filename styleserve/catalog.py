@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from styleserve import reader, wiring
 from styleserve.declaration import Declaration
-from styleserve.errors import ConfigError, ModelError
+from styleserve.errors import ConfigError, ModelError, unreadable
 from styleserve.image import Image
 from styleserve.kinds import Kind
 from styleserve.model import MaskModel, StyleModel, load_models
@@ -22,6 +22,7 @@ PIPELINES = "pipelines.yaml"
 RESERVED = "catalog"  # the model that lists the others
 ALLOWED_CHARACTERS = "letters, digits, '.', '_' and '-'"
 ALLOWED_NAME = re.compile(r"[A-Za-z0-9._-]+")
+ROOTS = "lost+found"  # in every file system of its own, for root only
 VERSION_SUFFIX = re.compile(r"-\d+$")
 
 
@@ -47,17 +48,14 @@ def find_models(folder: Path) -> dict[str, Path]:
     """Return {served name: file} for every *.onnx below `folder`, hidden folders left out.
 
     Raises:
-        ModelError: if there is none, or listing every file whose name clashes or is not allowed.
+        ModelError: if there is none, if a folder cannot be read, or listing every file whose name
+            clashes or is not allowed.
     """
-    if folder.is_file():
-        raise ModelError(f"{folder} is a file; set STYLESERVE_MODELS_DIR to the folder it lies in")
-    paths = sorted(_model_files(folder))
-    if not paths:
-        raise ModelError(
-            f"no *.onnx file in {folder.resolve()}; run `make models`, or set "
-            f"STYLESERVE_MODELS_DIR to the folder with yours"
-        )
-    problems = [problem for path in paths if (problem := _name_problem(path))]
+    try:
+        paths = _model_paths(folder)
+        problems = [problem for path in paths if (problem := _name_problem(path))]
+    except OSError as error:
+        raise ModelError(unreadable(error)) from error
     found: dict[str, Path] = {}
     for path in paths:
         # Triton's Python layer tells names apart without regard to case.
@@ -134,21 +132,37 @@ def _check_names(declared: Declaration, models: Iterable[str]) -> None:
         taken[name.lower()] = "another pipeline"
 
 
+def _model_paths(folder: Path) -> list[Path]:
+    if folder.is_file():
+        raise ModelError(f"{folder} is a file; set STYLESERVE_MODELS_DIR to the folder it lies in")
+    if paths := sorted(_model_files(folder)):
+        return paths
+    raise ModelError(
+        f"no *.onnx file in {folder.resolve()}; run `make models`, or set STYLESERVE_MODELS_DIR to "
+        f"the folder with yours; in a container, see what is mounted there"
+    )
+
+
 def _model_files(folder: Path) -> Iterator[Path]:
     """Follow links, but into no folder twice, and leave out what is hidden.
 
     Kubernetes keeps second copies of mounted files in hidden folders.
     """
     seen: set[Path] = set()
-    for root, folders, files in os.walk(folder, followlinks=True):
+    for root, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
         if (real := Path(root).resolve()) in seen:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if name != ROOTS and name[0] != ".")
         for name in files:
             if name.endswith(".onnx") and not name.startswith("."):
                 yield Path(root, name)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _name_problem(path: Path) -> str | None:

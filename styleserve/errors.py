@@ -8,6 +8,8 @@ StyleServeError
 └── RemoteError     the server called, or the way to it             what a client sees
 """
 
+import os
+
 # All that callers learn of a fault of ours; `styleserve.worker`, which imports nothing, repeats it.
 HIDDEN = "the server failed inside; its log has the details"
 
@@ -45,3 +47,12 @@ class InferenceError(StyleServeError):
 
 class RemoteError(StyleServeError):
     """A server cannot be reached, is too slow, too busy or fails inside."""
+
+
+def unreadable(error: OSError) -> str:
+    """Tell what cannot be read, and what to do about it."""
+    is_forbidden = isinstance(error, PermissionError)
+    who = f"let user {os.getuid()} read it (chmod -R a+rX)"  # in a container, another one than you
+    return f"{error.filename} cannot be read: {error.strerror}; " + (
+        who if is_forbidden else "check the path"
+    )

@@ -1,5 +1,6 @@
 """What the server needs of the machine, checked before it starts, and what it leaves behind."""
 
+import logging
 import os
 import secrets
 import shutil
@@ -13,11 +14,15 @@ import psutil
 
 from styleserve import leftovers
 from styleserve.errors import ConfigError
+from styleserve.runtime import GPU, choose_providers
 from styleserve.settings import ServerSettings
+
+LOGGER = logging.getLogger(__name__)
 
 SHM = Path("/dev/shm")
 # Measured on PyTriton 0.7.0: each model reserves 4 MB, and a picture lies there up to four times
-# (input and answer, once for Triton and once for PyTriton).
+# (input and answer, once for Triton and once for PyTriton). Until Triton starts anew, each model
+# keeps the room that its largest picture took.
 SHM_BASE_BYTES = 64 << 20
 SHM_COPIES = 4
 # A socket's path may have 107 characters; the longest of PyTriton's is
@@ -31,12 +36,14 @@ def check(settings: ServerSettings, names: Iterable[str]) -> None:
     Raises:
         ConfigError: with one line for each thing to change.
     """
+    served = list(names)
     problems = (
         *_port_problems(settings),
         *_python_problems(),
-        *_cache_problems(settings.cache_dir, max(map(len, names))),
-        *_shm_problems(settings.max_pixels),
+        *_cache_problems(settings.cache_dir, max(map(len, served))),
+        *_shm_problems(settings.max_pixels, len(served)),
         *_memory_problems(settings.cache_mb << 20),
+        *_provider_problems(settings.providers),
     )
     if problems:
         raise ConfigError(*problems)
@@ -121,14 +128,20 @@ def _set_cache() -> str:
     return "set STYLESERVE_CACHE_DIR to another folder"
 
 
-def _shm_problems(max_pixels: int) -> list[str]:
+def _shm_problems(max_pixels: int, models: int) -> list[str]:
     free = free_shm()
-    needed = SHM_BASE_BYTES + SHM_COPIES * 3 * max_pixels
+    needed, wanted = (SHM_BASE_BYTES + SHM_COPIES * 3 * max_pixels * n for n in (1, models))
     if free >= needed:
+        if free < wanted:
+            LOGGER.warning(
+                "%s has %d MiB free; the largest pictures in every model would take %d MiB, with "
+                "less some are refused until a restart; enlarge it or lower STYLESERVE_MAX_PIXELS",
+                *(SHM, free >> 20, wanted >> 20),
+            )
         return []
     return [
         f"{SHM} has {free >> 20} MiB free, pictures of up to {max_pixels:,} pixels need "
-        f"{needed >> 20} MiB; enlarge it (docker run --shm-size=1g) or lower STYLESERVE_MAX_PIXELS"
+        f"{needed >> 20} MiB; enlarge it (docker run --shm-size=4g) or lower STYLESERVE_MAX_PIXELS"
     ]
 
 
@@ -139,4 +152,18 @@ def _memory_problems(cache_bytes: int) -> list[str]:
     return [
         f"cache_mb: {cache_bytes >> 20} MiB are more than half of this machine's "
         f"{total >> 20} MiB of memory; lower STYLESERVE_CACHE_MB"
+    ]
+
+
+def _provider_problems(setting: str) -> list[str]:
+    try:
+        wanted = GPU & set(choose_providers(setting))
+    except ConfigError as error:
+        return list(error.problems)
+    if not wanted or has_gpu() or Path("/dev/dxg").exists():  # which Windows gives to WSL
+        return []
+    names = ", ".join(sorted(wanted))
+    return [
+        f"providers: {names} needs an NVIDIA GPU, and this machine or container shows none; start "
+        f"it with one (docker run --gpus=all), or set STYLESERVE_PROVIDERS=cpu"
     ]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from styleserve.errors import ModelError
+from styleserve.errors import ModelError, unreadable
 
 _AGAIN = "download the file itself again"
 _EXPORT = "put the model's ONNX export here"
@@ -29,7 +29,7 @@ def read_model_bytes(path: Path) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as err:
-        raise ModelError(f"{path} cannot be read ({err.strerror}): check the path") from err
+        raise ModelError(unreadable(err)) from err
     for offset, mark, what, remedy in (*_text_signatures(data), *_SIGNATURES):
         if data[offset:].startswith(mark):
             raise ModelError(f"{path} is {what}, not an ONNX model: {remedy}")

@@ -22,7 +22,13 @@ LEAST_START = np.timedelta64(2, "s")  # no server is ready sooner
 
 @pytest.fixture(scope="module")
 def project(checkout: Path, images: dict[str, str]) -> Iterator[Project]:
-    with running(Project(checkout, {"STYLESERVE_QUEUE_SIZE": "7"})) as up:
+    settings = {
+        "STYLESERVE_QUEUE_SIZE": "7",
+        "STYLESERVE_CLIENT_TIMEOUT": "99",
+        "STYLESERVE_ACCESS_TOKEN": "token",
+        "GRAFANA_PASSWORD": "password",
+    }
+    with running(Project(checkout, settings)) as up:
         yield up
 
 
@@ -41,8 +47,15 @@ def test_the_page_waits_for_the_server(project: Project) -> None:
 
 
 def test_settings_come_from_the_file(project: Project) -> None:
-    server, *_ = project.containers("server")
-    assert "STYLESERVE_QUEUE_SIZE=7" in docker("exec", server, "env").splitlines()
+    server, page = (
+        docker("exec", *project.containers(service), "env").splitlines()
+        for service in ("server", "client")
+    )
+    assert "STYLESERVE_QUEUE_SIZE=7" in server
+    assert "STYLESERVE_CLIENT_TIMEOUT=99" in page
+    assert "STYLESERVE_ACCESS_TOKEN=token" in server
+    assert not [line for line in page if "TOKEN" in line]
+    assert "GRAFANA_PASSWORD=" in server
 
 
 def test_a_server_that_crashes_is_restarted(project: Project) -> None:

@@ -1,17 +1,21 @@
 """What the image of the server promises, by itself."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tritonclient.http as triton
 import yaml
 from PIL import Image as Pillow
 
 from styleserve.catalog import PIPELINES
+from styleserve.settings import ServerSettings
 from tests.containers.conftest import Run
 from tests.containers.engine import PHOTO, Container, docker, kill_inside, wait
 from tests.e2e.running import ROOT
@@ -40,6 +44,17 @@ def test_the_embedded_styles_and_pipelines_paint(hardened: Container) -> None:
     assert sorted(hardened.api.styles()) == sorted(styles)
     with Pillow.open(PHOTO) as photo:
         assert [hardened.api.paint(style) for style in styles] == [photo.size] * len(styles)
+
+
+def test_every_model_takes_the_largest_picture(hardened: Container) -> None:
+    side = math.isqrt(ServerSettings.model_fields["max_pixels"].default)
+    image = triton.InferInput("image", [side, side, 3], "UINT8")
+    image.set_data_from_numpy(np.zeros((side, side, 3), np.uint8))
+    address = hardened.api.url.removeprefix("http://")
+    with triton.InferenceServerClient(address, network_timeout=120) as client:
+        for style in hardened.api.styles():
+            styled = client.infer(style, [image]).as_numpy("styled_image")
+            assert styled.shape == (side, side, 3), style
 
 
 def test_the_container_becomes_healthy(hardened: Container) -> None:
@@ -102,6 +117,18 @@ def test_a_wrong_setting_is_told_with_exit_code_2(run: Run) -> None:
     wait(lambda: container.state("Status") == "exited", 20)
     assert container.state("ExitCode") == "2"
     assert "queue_size" in container.log()
+
+
+@pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("", 0o744), ("slow.onnx", 0o600)])
+def test_what_it_may_not_read_is_told(run: Run, slow_models: Path, name: str, mode: int) -> None:
+    (slow_models / name).chmod(mode)
+    container = run(
+        *("--shm-size=1g", "-e", "STYLESERVE_MODELS_DIR=/models", "-v", f"{slow_models}:/models")
+    )
+    wait(lambda: container.state("Status") == "exited", 20)
+    assert container.state("ExitCode") == "2"
+    told = r"/models\S* cannot be read: Permission denied; let user 10001"
+    assert re.search(told, container.log())
 
 
 def test_threads_follow_the_quota(run: Run) -> None:

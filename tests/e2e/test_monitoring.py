@@ -27,7 +27,7 @@ SCRAPES, SEEN_S = 5, 60.0
 
 def queries() -> list[str]:
     """List all queries that a machine without a GPU and without Kubernetes can answer."""
-    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    dashboard = json.loads((MONITORING / "component/dashboard.json").read_text())
     targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
     texts = [target["expr"] for target in targets if "nv_gpu_" not in target["expr"]]
     texts = [re.sub(r'=~"\$\w+"', '=~".*"', text) for text in texts]

@@ -125,6 +125,23 @@ def test_no_model_is_refused_naming_folder_and_remedy(tmp_path: Path, folder: st
     assert str(tmp_path / folder) in str(caught.value)
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize(("which", "mode"), [("", 0), ("", 0o600), ("deep", 0)])
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, which: str, mode: int) -> None:
+    put(tmp_path, "a-9.onnx", "deep/b-9.onnx")
+    (tmp_path / which).chmod(mode)
+
+    with pytest.raises(ModelError, match=rf"{which}\S* cannot be read: Permission denied; let"):
+        find_models(tmp_path)
+    (tmp_path / which).chmod(0o700)
+
+
+def test_what_a_file_system_keeps_for_root_is_left_out(tmp_path: Path) -> None:
+    seen, _ = put(tmp_path, "a-9.onnx", "lost+found/b-9.onnx")
+
+    assert find_models(tmp_path) == {"a": seen}
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from styleserve import lifecycle, machine
+from styleserve import __version__, lifecycle, machine
 from styleserve.catalog import PIPELINES
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from styleserve.triton import DRAIN_TIMEOUT_S
@@ -22,10 +22,10 @@ from tests.e2e.running import ROOT
 DEPLOY = ROOT / "deploy"
 COMPOSE = sorted(ROOT.glob("docker-compose*.yml"))
 FIELDS = ServerSettings.model_fields | ClientSettings.model_fields
-OVERLAYS = [".", "gpu", "monitoring"]
+OVERLAYS = [".", "gpu", "monitoring", "gpu-monitoring"]
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 # Not in the schemas of Kubernetes itself.
-CUSTOM = {"InferenceService", "PodMonitor", "PrometheusRule", "Kustomization"}
+CUSTOM = {"InferenceService", "PodMonitor", "PrometheusRule", "Kustomization", "Component"}
 
 yaml.SafeLoader.add_constructor("!reset", lambda *_: None)
 
@@ -50,7 +50,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def manifests() -> list[Path]:
-    folders = ("base", "examples", "monitoring")
+    folders = ("base", "examples", "monitoring/component")
     return [path for folder in folders for path in sorted((DEPLOY / folder).glob("*.yaml"))]
 
 
@@ -71,7 +71,8 @@ def pod(name: str = "styleserve") -> dict[str, Any]:
 
 def test_the_example_lists_every_setting_and_variable() -> None:
     service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["server"]
-    fixed = {name for name, value in service["environment"].items() if "$" not in str(value)}
+    values = service["environment"].items()
+    fixed = {name for name, value in values if value and "$" not in str(value)}
     settings = {PREFIX + name.upper() for name in FIELDS}
     unchangeable = fixed - set(used_variables())
     assert unchangeable == {"STYLESERVE_CACHE_DIR"}
@@ -93,6 +94,14 @@ def test_the_defaults_of_compose_are_those_of_the_settings() -> None:
     for name, value in used_variables().items():
         if name.startswith(PREFIX) and name not in others:
             assert value == default(name.removeprefix(PREFIX).lower()), name
+
+
+def test_the_page_gets_its_own_settings_and_no_others() -> None:
+    page = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["client"]
+    assert "env_file" not in page
+    assert set(page["environment"]) == {
+        PREFIX + name.upper() for name in ClientSettings.model_fields
+    }
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
@@ -151,8 +160,8 @@ def render(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_the_gpu_image_stays_when_the_registry_is_another(tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path, dirs_exist_ok=True)
-    for overlay in ("base", "gpu"):
-        path = tmp_path / overlay / "kustomization.yaml"
+    for part in ("base", "gpu/component"):
+        path = tmp_path / part / "kustomization.yaml"
         path.write_text(path.read_text().replace("newName: ", "newName: registry.example.com/"))
     images = [
         container["image"]
@@ -161,7 +170,7 @@ def test_the_gpu_image_stays_when_the_registry_is_another(tmp_path: Path) -> Non
         for container in item["spec"]["template"]["spec"]["containers"]
     ]
     names = ("server-gpu", "client")
-    assert images == [f"registry.example.com/styleserve/{name}:latest" for name in names]
+    assert images == [f"registry.example.com/styleserve/{name}:{__version__}" for name in names]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -171,9 +180,9 @@ def test_overlays_render_to_valid_manifests(overlay: str) -> None:
         if kind not in CUSTOM:
             kubernetes_validate.validate(item, "1.37", strict=True)
     (container,) = items["Deployment", "styleserve"]["spec"]["template"]["spec"]["containers"]
-    assert ("nvidia.com/gpu" in container["resources"]["limits"]) == (overlay == "gpu")
+    assert ("nvidia.com/gpu" in container["resources"]["limits"]) == ("gpu" in overlay)
     scaler = items["HorizontalPodAutoscaler", "styleserve"]["spec"]["metrics"]
-    assert len(scaler) == (2 if overlay == "monitoring" else 1)
+    assert len(scaler) == (2 if "monitoring" in overlay else 1)
     reference = container["envFrom"][0]["configMapRef"]["name"]
     assert ("ConfigMap", reference) in items
 
@@ -199,7 +208,7 @@ def test_everything_about_the_server_means_its_deployment() -> None:
     assert base("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
     target = base("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("Deployment", "styleserve")
-    monitor = documents(DEPLOY / "monitoring/podmonitor.yaml")[0]["spec"]
+    monitor = documents(DEPLOY / "monitoring/component/podmonitor.yaml")[0]["spec"]
     assert monitor["selector"]["matchLabels"] == labels
 
 
@@ -230,17 +239,20 @@ def test_probes_ask_different_questions_and_leave_time_to_heal_and_drain() -> No
     assert spec["terminationGracePeriodSeconds"] > pause + DRAIN_TIMEOUT_S
 
 
-def test_shared_memory_takes_the_largest_picture() -> None:
-    needed = machine.SHM_BASE_BYTES + machine.SHM_COPIES * 3 * int(default("max_pixels"))
-    assert needed < 1 << 30
+def test_shared_memory_takes_the_largest_picture_in_every_model() -> None:
+    files = (ROOT / "params.yaml", ROOT / "models" / PIPELINES)
+    params, pipelines = (yaml.safe_load(path.read_text()) for path in files)
+    models = len(params["models"]) + len(pipelines) + 1  # the catalog
+    picture = machine.SHM_COPIES * 3 * int(default("max_pixels"))
+    assert machine.SHM_BASE_BYTES + models * picture < 4 << 30
     volumes = {volume["name"]: volume["emptyDir"] for volume in pod()["spec"]["volumes"]}
-    assert volumes["shm"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+    assert volumes["shm"] == {"medium": "Memory", "sizeLimit": "4Gi"}
     server = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["server"]
-    assert server["shm_size"] == "1g"
+    assert server["shm_size"] == "${SERVER_SHM:-4g}"
 
 
 def test_the_operator_has_the_same_rules() -> None:
-    (operator,) = documents(DEPLOY / "monitoring/rules-operator.yaml")
+    (operator,) = documents(DEPLOY / "monitoring/component/rules-operator.yaml")
     (plain,) = documents(DEPLOY / "monitoring/rules.yml")
     assert operator["spec"] == plain
 
@@ -267,7 +279,7 @@ def test_alerts_fire_when_they_should(command: str) -> None:
 
 
 def test_the_dashboard_is_well_laid_out() -> None:
-    dashboard = json.loads((DEPLOY / "monitoring/dashboard.json").read_text())
+    dashboard = json.loads((DEPLOY / "monitoring/component/dashboard.json").read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     for one, other in combinations([panel["gridPos"] for panel in panels], 2):

@@ -202,7 +202,7 @@ def test_a_noexec_cache_is_told(
     free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noexec = SimpleNamespace(f_flag=os.ST_NOEXEC)
-    monkeypatch.setattr(machine, "_shm_problems", lambda max_pixels: [])
+    monkeypatch.setattr(machine, "_shm_problems", lambda *_: [])
     monkeypatch.setattr(os, "statvfs", lambda path: noexec)
 
     (told,) = problems(free_ports, folder)
@@ -271,6 +271,18 @@ def test_just_enough_shared_memory_is_taken(
     assert problems(free_ports, folder, max_pixels=1001)
 
 
+@pytest.mark.parametrize(("models", "warnings"), [(2, 0), (3, 1)])
+def test_shared_memory_for_some_models_only_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, models: int, warnings: int
+) -> None:
+    free = SimpleNamespace(free=(64 << 20) + 2 * 12 * 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+
+    assert machine._shm_problems(1000, models) == []
+
+    assert len(caplog.records) == warnings
+
+
 @pytest.mark.parametrize(
     ("path", "free"), [("folder", 77), ("none", 0)], ids=["a folder", "no folder"]
 )
@@ -306,3 +318,29 @@ def test_all_problems_are_told_at_once(
 
     with socket.create_server(("127.0.0.1", free_ports["http_port"])):
         assert len(problems(free_ports, folder / "file")) == 4
+
+
+# --- providers
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_cuda_without_a_gpu_is_told_once(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
+) -> None:
+    monkeypatch.setattr(machine, "choose_providers", lambda _: ("cuda", "cpu"))
+    monkeypatch.setattr(machine, "has_gpu", lambda: gpu)
+
+    if gpu:
+        machine.check(settings(free_ports, folder), NAMES)
+    else:
+        (told,) = problems(free_ports, folder)
+        assert "needs an NVIDIA GPU" in told
+        assert "STYLESERVE_PROVIDERS=cpu" in told
+
+
+def test_a_provider_that_is_not_there_is_told_among_others(
+    free_ports: dict[str, int], folder: Path
+) -> None:
+    told = problems(free_ports, folder, providers="abacus", host="192.0.2.1")
+
+    assert len(told) == len(PORTS) + 1
