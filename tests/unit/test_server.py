@@ -74,7 +74,7 @@ def test_leftovers_and_the_runtime_are_told(
         server.main(["--providers", "cpu", "--threads", "3", "--models-dir", "here"])
 
     assert f"removed {OLD}, left by a server that was killed" in caplog.messages
-    assert "loading models from here: providers cpu, 3 threads, 1 at once" in caplog.messages
+    assert "loading models from here: on cpu fp32, 3 threads, 1 at once" in caplog.messages
 
 
 def test_dying_too_often_is_exit_code_1(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
