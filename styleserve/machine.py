@@ -36,7 +36,7 @@ def check(settings: ServerSettings, names: Iterable[str]) -> None:
     problems = (
         *_port_problems(settings),
         *_python_problems(),
-        *_cache_problems(settings.cache_dir, max(map(len, names))),
+        *_cache_problems(settings.cache_dir, max(names, key=len)),
         *_shm_problems(settings.max_pixels),
         *_memory_problems(settings.cache_mb << 20),
     )
@@ -110,7 +110,7 @@ def _python_problems() -> list[str]:
     ]
 
 
-def _cache_problems(folder: Path, longest_name: int) -> list[str]:
+def _cache_problems(folder: Path, longest_name: str) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
@@ -121,10 +121,13 @@ def _cache_problems(folder: Path, longest_name: int) -> list[str]:
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return [f"the cache folder {folder} is mounted noexec, Triton runs from it; {_set_cache()}"]
     workspace = folder.resolve() / leftovers.PREFIX
-    longest = len(f"{workspace}{new_token()}/_0_0-server.sock") + longest_name
+    longest = len(f"{workspace}{new_token()}/_0_0-server.sock") + len(longest_name)
     if longest > SOCKET_PATH_LIMIT:
         excess = longest - SOCKET_PATH_LIMIT
-        return [f"the cache folder's path {folder} is {excess} characters too long; {_set_cache()}"]
+        return [
+            f"the cache folder's path {folder} and the name {longest_name} are together {excess} "
+            f"characters too long; {_set_cache()}, or shorten the name"
+        ]
     return []
 
 

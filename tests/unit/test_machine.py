@@ -216,7 +216,7 @@ def test_a_cache_path_too_long_for_sockets_is_told(
 ) -> None:
     (told,) = problems(free_ports, folder / ("x" * 100))
 
-    assert re.search(r"is \d+ characters too long", told)
+    assert re.search(rf"the name {NAMES[1]} are together \d+ characters too long", told)
     assert "STYLESERVE_CACHE_DIR" in told
 
 
@@ -225,7 +225,7 @@ def test_the_longest_name_has_just_room_for_its_socket(
 ) -> None:
     """The longest path of PyTriton's sockets is <workspace>/<name>_0_0-server.sock."""
     (told,) = problems(free_ports, folder / ("x" * 100))
-    (excess,) = map(int, re.findall(r"is (\d+) characters too long", told))
+    (excess,) = map(int, re.findall(r"together (\d+) characters too long", told))
     cache = folder / ("x" * (100 - excess))
 
     machine.check(settings(free_ports, cache), NAMES)
