@@ -280,7 +280,8 @@ def test_a_wrong_output_is_told_once_and_not_as_what_it_leaves_unused(
     data: st.DataObject, nodes: list[Node]
 ) -> None:
     wrong = data.draw(st.sampled_from(["nowhere", *(node.name for node in nodes[:-1])]))
-    assert len(faults(graph(wrong, **{node.name: node for node in nodes}))) == 1
+    chain = Graph("p", 1, "", {node.name: node for node in nodes}, wrong, 60.0)
+    assert len(faults(chain)) == 1
 
 
 @settings(deadline=None, max_examples=100)
