@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image as Pillow
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 from tritonclient.utils import InferenceServerException
 
 from styleserve.image import Image
@@ -40,6 +40,7 @@ FLAGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
+MARKUP = '<img src=x onerror="window.hit = 1">'
 TABS = ("One photo", "All styles", "Many photos", "Webcam")
 
 
@@ -327,7 +328,30 @@ def test_a_script_calls_the_page(
     assert np.array_equal(pixels(file), server.infer("invert", image=picture, **options))
     with pytest.raises(AppError, match="unknown"):
         script.predict(photo=photo, style="missing", api_name="/stylise")
+    with pytest.raises(AppError) as caught:
+        script.predict(photo=photo, style="invert", strength=MARKUP, api_name="/stylise")
+    assert MARKUP in str(caught.value)
     assert set(script.view_api(return_format="dict")["named_endpoints"]) == {"/stylise", "/styles"}
+
+
+@pytest.mark.parametrize("tab", ["One photo", "Webcam"])
+def test_markup_in_an_error_is_text_on_the_page(page: Page, tab: str) -> None:
+    def join(route: Route) -> None:
+        asked = json.loads(route.request.post_data or "{}")
+        asked["data"] = [MARKUP if one == 1 else one for one in asked["data"]]  # the strength
+        route.continue_(post_data=json.dumps(asked))
+
+    page.route("**/queue/join*", join)
+    if tab == "Webcam":
+        page.get_by_role("tab", name=tab).click()
+        page.get_by_text("Click to Access Webcam").click()
+        page.get_by_label("capture photo").click()
+    else:
+        choose(page, "a.png", png(noise(20, 30)))
+    told = page.get_by_test_id("toast-text").first
+    expect(told).to_contain_text(MARKUP)
+    assert told.locator("img").count() == 0
+    assert page.evaluate("window.hit") is None
 
 
 def test_ten_visitors_at_once(page_at: Serving, photo_file: Callable[[Image], Path]) -> None:
