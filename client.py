@@ -87,9 +87,7 @@ def main(argv: Sequence[str]) -> int:
 
 def serve(settings: ClientSettings) -> None:
     """Show the page until a signal comes."""
-    global gr  # the command line does without these seconds of loading
-    import gradio as gr
-
+    global gr
     from styleserve import hosting
     from styleserve.page import Page
     from styleserve.remote import Remote
@@ -100,6 +98,10 @@ def serve(settings: ClientSettings) -> None:
         hosting.listen(settings.client_host, port) as listener,
         hosting.temporary_folder() as folder,
     ):
+        # Here: it makes a folder in what is the temporary folder when it is loaded. And not above:
+        # the command line does without these seconds.
+        import gradio as gr
+
         remote = Remote(settings.url, settings.client_timeout)
         studio = Studio(remote, folder / "gradio", settings.max_pixels, EXAMPLES)
         app = hosting.application(settings.url)

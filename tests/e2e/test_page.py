@@ -389,6 +389,26 @@ def test_health_and_nothing_written_where_it_runs(page_at: Serving) -> None:
     assert list(page_at.folder.iterdir()) == []
 
 
+def test_all_its_temporary_files_are_in_one_folder_that_goes_with_it(
+    tmp_path: Path, photo_file: Callable[[Image], Path]
+) -> None:
+    serving, temporary = Serving(free_ports(1)[0], tmp_path / "cwd"), tmp_path / "cwd.tmp"
+    try:
+        serving.wait_ready()
+        assert serving.get("/")[0] == 200
+        with pytest.raises(AppError, match="cannot be reached"):
+            caller(serving).predict(
+                handle_file(photo_file(noise(20, 30))), "invert", api_name="/stylise"
+            )
+        (folder,) = temporary.iterdir()
+        assert folder.name.startswith("styleserve-page-")
+        assert list(folder.rglob("*.png"))
+        assert serving.stop() == 0
+        assert list(temporary.iterdir()) == []
+    finally:
+        serving.end()
+
+
 def test_a_slow_server_is_told(
     server: Running, tmp_path: Path, photo_file: Callable[[Image], Path]
 ) -> None:
