@@ -235,6 +235,23 @@ def test_the_longest_name_has_just_room_for_its_socket(
     assert problems(free_ports, folder / ("x" * (101 - excess)))
 
 
+def test_a_cache_without_room_for_tritons_files_is_told(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = (24 << 20) + len(NAMES) * (512 << 10)
+    space = {machine.SHM: SimpleNamespace(free=1 << 30), folder: SimpleNamespace(free=needed)}
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: space[place])
+
+    machine.check(settings(free_ports, folder), NAMES)
+    space[folder].free -= 1
+    (told,) = problems(free_ports, folder)
+
+    assert told == (
+        f"the cache folder {folder} has 24 MiB free, Triton's files need 25 MiB; free some, "
+        "or set STYLESERVE_CACHE_DIR to another folder"
+    )
+
+
 def test_tokens_are_new_each_time() -> None:
     """PyTriton would use the dead connections of an older server on the same path."""
     tokens = {machine.new_token() for _ in range(100)}
