@@ -133,7 +133,7 @@ def mount(app: FastAPI, blocks: gr.Blocks, settings: ClientSettings) -> None:
         footer_links=["api", "settings"],
         favicon_path=str(HERE / "docs" / "favicon.png"),
         theme=theme(),
-        head=f"<style>{css}</style>",
+        head=f"<style>{css}</style><script>{(LOOK / 'head.js').read_text()}</script>",
         js=(LOOK / "page.js").read_text(),
     )
 

@@ -117,6 +117,7 @@ def test_a_photo_is_painted_as_the_api_does(
     context.on("request", lambda request: urls.append(request.url))
     page, picture = opened(context, page_at), noise(40, 60)
 
+    expect(page.locator("#incomplete")).to_have_count(0)
     page.get_by_label("invert", exact=True).check(force=True)
     choose(page, "holiday.png", png(picture))
     expect(page.locator("#facts")).to_contain_text(
@@ -133,6 +134,17 @@ def test_a_photo_is_painted_as_the_api_does(
     ]
     foreign = [url for url in urls if not url.startswith((page_at.url, "data:", "blob:"))]
     assert foreign == []
+
+
+@pytest.mark.parametrize("part", ["Blocks-*.js", "Blocks-*.css", "ImagePreview-*.js"])
+def test_a_part_that_does_not_come_is_told(
+    context: BrowserContext, page_at: Serving, part: str
+) -> None:
+    page = context.new_page()
+    page.route(f"**/assets/{part}", lambda route: route.abort())
+    page.goto(page_at.url)
+    told = page.get_by_role("alert")
+    expect(told).to_have_text("A part of this page could not be loaded: reload it to try again.")
 
 
 def test_another_style_or_option_paints_again(page: Page) -> None:
