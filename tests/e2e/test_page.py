@@ -136,15 +136,22 @@ def test_a_photo_is_painted_as_the_api_does(
     assert foreign == []
 
 
+def slowly(route: Route) -> None:
+    time.sleep(3)
+    route.continue_()
+
+
 @pytest.mark.parametrize("part", ["Blocks-*.js", "Blocks-*.css", "ImagePreview-*.js"])
 def test_a_part_that_does_not_come_is_told(
     context: BrowserContext, page_at: Serving, part: str
 ) -> None:
     page = context.new_page()
     page.route(f"**/assets/{part}", lambda route: route.abort())
+    page.route("**/theme.css*", slowly)  # after which head.js runs
     page.goto(page_at.url)
     told = page.get_by_role("alert")
-    expect(told).to_have_text("A part of this page could not be loaded: reload it to try again.")
+    sentence = "A part of this page has not come: reload it if that stays so."
+    expect(told).to_have_text(sentence, timeout=2 * WAIT_S * 1000)
 
 
 def test_another_style_or_option_paints_again(page: Page) -> None:
