@@ -23,7 +23,7 @@ models: $(VENV)/models  ## Convert the raw models with DVC
 
 zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model zoo (internet)
 	cd models/zoo && $(ENV) dvc update pointilism-9.onnx.dvc udnie-9.onnx.dvc
-	cd models/zoo && $(ENV) dvc repro --quiet --keep-going
+	cd models/zoo && { $(ENV) dvc repro --quiet --keep-going || $(ENV) dvc repro --keep-going; }
 
 test: check models browser  ## Install everything, lint, check the types, run all tests
 	$(ENV) pytest --ignore tests/containers

@@ -9,7 +9,7 @@ import contextlib
 import html
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +87,7 @@ def main(argv: Sequence[str]) -> int:
 
 def serve(settings: ClientSettings) -> None:
     """Show the page until a signal comes."""
-    global gr  # the command line does without these seconds of loading
-    import gradio as gr
-
+    global gr
     from styleserve import hosting
     from styleserve.page import Page
     from styleserve.remote import Remote
@@ -100,6 +98,10 @@ def serve(settings: ClientSettings) -> None:
         hosting.listen(settings.client_host, port) as listener,
         hosting.temporary_folder() as folder,
     ):
+        # Here: it makes a folder in what is the temporary folder when it is loaded. And not above:
+        # the command line does without these seconds.
+        import gradio as gr
+
         remote = Remote(settings.url, settings.client_timeout)
         studio = Studio(remote, folder / "gradio", settings.max_pixels, EXAMPLES)
         app = hosting.application(settings.url)
@@ -131,7 +133,7 @@ def mount(app: FastAPI, blocks: gr.Blocks, settings: ClientSettings) -> None:
         footer_links=["api", "settings"],
         favicon_path=str(HERE / "docs" / "favicon.png"),
         theme=theme(),
-        head=f"<style>{css}</style>",
+        head=f"<style>{css}</style><script>{(LOOK / 'head.js').read_text()}</script>",
         js=(LOOK / "page.js").read_text(),
     )
 
@@ -160,14 +162,14 @@ def theme() -> gr.themes.Base:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Show our errors on the page, each as a sentence."""
+def told(to_html: Callable[[str], str] = html.escape) -> Iterator[None]:
+    """Show our errors on the page, each as a sentence, which Gradio takes for HTML there."""
     try:
         yield
     except StyleServeError as error:
         if isinstance(error, RemoteError):
             LOGGER.warning("%s", error)
-        text = html.escape(error.sentence)
+        text = to_html(error.sentence)
         raise gr.Error(text, title="That did not work", print_exception=False) from error
 
 
@@ -371,12 +373,12 @@ def api(page: Page, how: list[Any]) -> None:
         max_side: int,
     ) -> str:
         """Paint a photo in a style, as a PNG file. A max_side of 0 leaves it to the server."""
-        with told():
+        with told(to_html=str):  # no part of the page shows this
             return str(page.paint(photo, style, strength, keep_color, max_side).file)
 
     def styles() -> list[str]:
         """List the names of the styles."""
-        with told():
+        with told(to_html=str):
             return page.styles()
 
     button.click(stylise, [photo, style, *how[1:]], file, api_name="stylise", **RAW)

@@ -1,6 +1,7 @@
 """The arguments of the command line: what --help tells, and the ranges of numbers."""
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 
 from styleserve.files import STDIO
@@ -19,13 +20,19 @@ Without arguments client.py serves the web page. Exit code: 0 all done, 1 someth
 _PATHS = "files, folders, patterns or - (standard input), then a folder, a file or - for results"
 
 
+_SHORT = re.compile(r"-[^-.\d]")  # what begins so is no number; of such options, -h is the only one
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Read the arguments; ends the program with exit code 2, and one sentence, if they are wrong.
 
     Without `list`, `style` is set and `paths` holds one input at least, then OUT.
     """
     parser = _parser()
-    arguments = parser.parse_intermixed_args(list(argv))
+    words = _without_separator(argv)
+    _refuse(parser, [word for word in words if _SHORT.match(word) and word != "-h"])
+    arguments, unknown = parser.parse_known_intermixed_args(words)
+    _refuse(parser, unknown)
     if not arguments.list and (len(arguments.paths) < 2 or arguments.style is None):
         parser.error("IN ..., OUT and --style NAME are needed; --list shows the styles")
     if "" in arguments.paths:
@@ -57,6 +64,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="tell results and failures as one JSON document")
     add("--url", help="address of the server; default STYLESERVE_URL or http://localhost:8000")
     return parser
+
+
+def _without_separator(argv: Sequence[str]) -> list[str]:
+    """Take `--` away, which argparse fails at between options; what follows are paths."""
+    at = [*argv, "--"].index("--")
+    paths = argv[at + 1 :]
+    return [*argv[:at], *(f"./{path}" if path[:1] == "-" != path else path for path in paths)]
+
+
+def _refuse(parser: argparse.ArgumentParser, options: Sequence[str]) -> None:
+    for option in options:
+        parser.error(f"there is no option {option}, see --help; a file of this name is ./{option}")
 
 
 def _strength(text: str) -> float:

@@ -5,9 +5,11 @@ inputs -> files (found) -> plan (jobs, refused here if at all) -> runner (server
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,6 +23,7 @@ from styleserve.report import Report
 if TYPE_CHECKING:
     from styleserve.remote import Remote, Style
 
+STDERR = 2
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
 
@@ -30,6 +33,7 @@ def main(argv: Sequence[str]) -> int:
     Ctrl-C, and SIGTERM just so, ends the whole program from here.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _replace_closed()
     code = _main(argv)
     if code == INTERRUPTED:
         leave(code)
@@ -47,8 +51,10 @@ def _main(argv: Sequence[str]) -> int:
         return _refuse(error, FAILED)
     except BrokenPipeError:
         return FAILED
+    except OSError as error:
+        return _refuse(*_told(error))
     except KeyboardInterrupt:
-        _write(sys.stderr, ["client.py: interrupted"])
+        _say(["client.py: interrupted"])
         return INTERRUPTED
 
 
@@ -57,6 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from styleserve.remote import Options
     from styleserve.runner import Runner
 
+    _check_stdout(arguments)
     remote = _remote(arguments.url)
     if arguments.list:
         return _list(_served(remote), arguments.json)
@@ -78,7 +85,7 @@ def _tell(report: Report, arguments: argparse.Namespace) -> int:
     if arguments.json:
         _write_json(report.as_dict())
     elif arguments.paths[-1] != STDIO or report.failures:
-        _write(sys.stderr, report.lines())
+        _say(report.lines())
     if report.interrupted:
         return INTERRUPTED
     return FAILED if report.failures else OK
@@ -120,9 +127,34 @@ def _choose(style: str, served: list[str], url: str) -> list[str]:
 
 
 def _stdin() -> bytes:
-    if sys.stdin.isatty():
-        raise ConfigError("- reads a photo from standard input, which is a terminal; pipe one in")
+    state = "closed" if not sys.stdin else "a terminal" if sys.stdin.isatty() else ""
+    if state:
+        raise ConfigError(f"- reads a photo from standard input, which is {state}; pipe one in")
     return sys.stdin.buffer.read()
+
+
+def _check_stdout(arguments: argparse.Namespace) -> None:
+    wanted = arguments.list or arguments.json or arguments.paths[-1:] == [STDIO]
+    if wanted and not sys.stdout:
+        raise ConfigError("the answer goes to standard output, which is closed; lead it to a file")
+
+
+def _replace_closed() -> None:
+    """Open what is closed of input, output and errors: else the next file takes its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(number)
+    sys.stderr = sys.stderr or os.fdopen(STDERR, "w")
+
+
+def _told(error: OSError) -> tuple[ConfigError, int]:
+    if error.filename is None:
+        what = (
+            f"standard input or output failed: {error.strerror or error}; use a file in its place"
+        )
+        return ConfigError(what), FAILED
+    what = f"{error.filename} cannot be used: {error.strerror}; name another file or folder"
+    return ConfigError(what), REFUSED
 
 
 def _write_json(document: dict[str, object]) -> None:
@@ -131,8 +163,14 @@ def _write_json(document: dict[str, object]) -> None:
 
 def _write(stream: TextIO, lines: Sequence[str]) -> None:
     stream.write("".join(f"{line}\n" for line in lines))
+    stream.flush()  # as long as a failure can be told
+
+
+def _say(lines: Sequence[str]) -> None:
+    with suppress(OSError):  # the exit code tells it too
+        _write(sys.stderr, lines)
 
 
 def _refuse(error: StyleServeError, code: int) -> int:
-    _write(sys.stderr, [f"client.py: {problem}" for problem in error.problems])
+    _say([f"client.py: {problem}" for problem in error.problems])
     return code

@@ -24,7 +24,7 @@ def leave(code: int) -> NoReturn:
     Work may still be under way in them, for minutes, or in libraries that crash if Python ends
     around them.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None is closed
         with suppress(OSError):
             stream.flush()
     os._exit(code)

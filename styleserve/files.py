@@ -15,6 +15,7 @@ PHOTOS = (
 )
 VIDEOS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg")
 STDIO = "-"
+NAME_BYTES = 255  # the longest name that Linux's file systems take
 _MAGIC = "*?["
 
 
@@ -45,7 +46,23 @@ def find(inputs: Sequence[str], out: str) -> list[Found]:
     Raises:
         ConfigError: naming an input that does not exist, or one with nothing to style.
     """
+    for text in (*inputs, out):
+        check_names(Path(text))
     return [found for text in inputs for found in _find(text, Path(out).resolve())]
+
+
+def check_names(path: Path) -> None:
+    """Refuse a path that no file can have, of which the system tells only once a folder is there.
+
+    Raises:
+        ConfigError: naming the part that is too long.
+    """
+    for name in path.parts:
+        size = len(os.fsencode(name))
+        if size > NAME_BYTES:
+            raise ConfigError(
+                f"the name {name} has {size} bytes, allowed are {NAME_BYTES}; shorten it"
+            )
 
 
 def prepare(target: Path | None) -> None:

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -25,23 +25,24 @@ SHM = Path("/dev/shm")
 # keeps the room that its largest picture took.
 SHM_BASE_BYTES = 64 << 20
 SHM_COPIES = 4
+# Triton is copied into the cache folder, and 316 KiB of files for each model: 23 MiB for three.
+CACHE_BASE_BYTES, CACHE_MODEL_BYTES = 24 << 20, 512 << 10
 # A socket's path may have 107 characters; the longest of PyTriton's is
 # <workspace>/<model name>_0_0-server.sock.
 SOCKET_PATH_LIMIT = 107
 
 
-def check(settings: ServerSettings, names: Iterable[str]) -> None:
+def check(settings: ServerSettings, names: Collection[str]) -> None:
     """Refuse a machine on which the server could not serve models of these `names`.
 
     Raises:
         ConfigError: with one line for each thing to change.
     """
-    served = list(names)
     problems = (
         *_port_problems(settings),
         *_python_problems(),
-        *_cache_problems(settings.cache_dir, max(map(len, served))),
-        *_shm_problems(settings.max_pixels, len(served)),
+        *_cache_problems(settings.cache_dir, names),
+        *_shm_problems(settings.max_pixels, len(names)),
         *_memory_problems(settings.cache_mb << 20),
         *_provider_problems(settings.providers),
     )
@@ -106,7 +107,7 @@ def _python_problems() -> list[str]:
     ]
 
 
-def _cache_problems(folder: Path, longest_name: int) -> list[str]:
+def _cache_problems(folder: Path, names: Collection[str]) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
@@ -116,12 +117,29 @@ def _cache_problems(folder: Path, longest_name: int) -> list[str]:
         return [f"the cache folder {folder} cannot be written: {error.strerror}; {_set_cache()}"]
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return [f"the cache folder {folder} is mounted noexec, Triton runs from it; {_set_cache()}"]
+    return [*_length_problems(folder, max(names, key=len)), *_space_problems(folder, len(names))]
+
+
+def _length_problems(folder: Path, longest_name: str) -> list[str]:
     workspace = folder.resolve() / leftovers.PREFIX
-    longest = len(f"{workspace}{new_token()}/_0_0-server.sock") + longest_name
-    if longest > SOCKET_PATH_LIMIT:
-        excess = longest - SOCKET_PATH_LIMIT
-        return [f"the cache folder's path {folder} is {excess} characters too long; {_set_cache()}"]
-    return []
+    longest = len(f"{workspace}{new_token()}/_0_0-server.sock") + len(longest_name)
+    if longest <= SOCKET_PATH_LIMIT:
+        return []
+    return [
+        f"the cache folder's path {folder} and the name {longest_name} are together "
+        f"{longest - SOCKET_PATH_LIMIT} characters too long; {_set_cache()}, or shorten the name"
+    ]
+
+
+def _space_problems(folder: Path, models: int) -> list[str]:
+    free = shutil.disk_usage(folder).free
+    needed = CACHE_BASE_BYTES + models * CACHE_MODEL_BYTES
+    if free >= needed:
+        return []
+    return [
+        f"the cache folder {folder} has {free >> 20} MiB free, Triton's files need {needed >> 20} "
+        f"MiB; free some, or {_set_cache()}"
+    ]
 
 
 def _set_cache() -> str:

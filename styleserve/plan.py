@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from styleserve.errors import ConfigError
-from styleserve.files import PHOTOS, STDIO, VIDEOS, Found, is_video
+from styleserve.files import PHOTOS, STDIO, VIDEOS, Found, check_names, is_video
 
 _SAME = {".jpeg": ".jpg", ".jfif": ".jpg", ".tiff": ".tif", ".heif": ".heic"}
 
@@ -33,8 +33,8 @@ def plan(found: Sequence[Found], out: str, styles: Sequence[str], named: bool) -
     """Make a job of each file and style; `named` puts the style into the name of the result.
 
     Raises:
-        ConfigError: if `out` does not suit the files, two results would have one name, or a
-            result would replace one of the files.
+        ConfigError: if `out` does not suit the files, two results would have one name, a name
+            would be too long, or a result would replace one of the files.
     """
     if out == STDIO:
         return [_to_stdout(found, styles)]
@@ -104,6 +104,7 @@ def _place(place: Path, style: str) -> Path:
 
 def _add(jobs: dict[Path, Job], job: Job) -> None:
     assert job.target is not None
+    check_names(job.target)
     other = jobs.setdefault(job.target, job)
     if other.source and job.source and other.source.resolve() != job.source.resolve():
         raise ConfigError(

@@ -45,7 +45,7 @@ def read(path: Path) -> Declaration:
     """Read a file of pipelines, of which an empty one declares none.
 
     Raises:
-        ConfigError: if there is no such file, or it is no YAML.
+        ConfigError: if there is no such file, it is no YAML, or a name in it is no text.
     """
     try:
         return _Reader(path).read(yaml.compose(path.read_text(), yaml.SafeLoader))
@@ -144,7 +144,7 @@ class _Reader:
             return yaml.SafeLoader("").construct_object(node)
         data = {}
         for key, value in node.value:
-            name = str(key.value)
+            name = self._name(key)
             inner = (*at, name)
             is_twice = name in data
             data[name] = self._plain(value, inner)
@@ -152,6 +152,15 @@ class _Reader:
             if is_twice:
                 self._fault(inner, f"{name!r} stands here a second time; rename or remove one")
         return data
+
+    def _name(self, key: yaml.Node) -> str:
+        if isinstance(key, yaml.ScalarNode):
+            return str(key.value)
+        got = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
+        raise ConfigError(
+            f"{self._declared.path}:{key.start_mark.line + 1}: a name is plain text, got a {got}; "
+            "write a name before the colon"
+        )
 
     def _line(self, at: At) -> int:
         """Return the line of a value, or of what it is missing in."""

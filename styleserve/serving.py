@@ -1,6 +1,7 @@
 """The endpoints as Triton models: their tensors, their queues, their workers."""
 
 import logging
+import re
 import shutil
 import threading
 import time
@@ -40,6 +41,8 @@ CATALOG_OUTPUTS = (
     Tensor(name="details", dtype=bytes, shape=(-1,)),
 )
 
+WORKSPACE = re.compile(r'("workspace-path"\s+value \{\s+string_value: )".*"')
+
 # While one runs a model, the other takes its next request in or its last answer out.
 INSTANCES = 2
 
@@ -73,12 +76,20 @@ class Server(TritonProcess):
             for worker, endpoint in enumerate(endpoints)
         ]
         self.bind(name, calls, inputs, outputs, config=config, strict=True)
-        # Not in PyTriton's ModelConfig: a queue with an end, and a worker with readable errors.
-        with (folder / "config.pbtxt").open("a") as file:
-            queue = f"default_queue_policy {{ max_queue_size: {self._settings.queue_size} }}"
-            file.write(f"dynamic_batching {{ {queue} }}\n")
+        file = folder / "config.pbtxt"
+        file.write_text(_configured(file.read_text(), self._settings.queue_size))
         (folder / "1" / "model.py").rename(folder / "1" / "pytriton_model.py")
         shutil.copy(Path(__file__).with_name("worker.py"), folder / "1" / "model.py")
+
+
+def _configured(config: str, queue_size: int) -> str:
+    """Add what is not in PyTriton's ModelConfig, and keep our path from what Triton tells callers.
+
+    That is a queue with an end; the worker of ours finds the path by itself.
+    """
+    hidden = WORKSPACE.sub(r'\1""', config)
+    queue = f"default_queue_policy {{ max_queue_size: {queue_size} }}"
+    return f"{hidden}dynamic_batching {{ {queue} }}\n"
 
 
 class _Callable:

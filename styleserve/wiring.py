@@ -116,12 +116,12 @@ class _Check:
             names = error.args[1]
             self._fault(self._graph.nodes[names[0]], f"a circle: {' -> '.join(reversed(names))}")
             return []
-        used, is_known = {self._graph.output}, self._is_sound  # else who reads what is a guess
-        for node in reversed(order):
-            if node.name in used:
-                used.update(node.reads)
-            elif is_known:
-                self._fault(node, "its result is never used; remove it or lead it to the output")
+        if self._is_sound:  # else who reads what is a guess
+            read = {name for node in order for name in node.reads} | {self._graph.output}
+            for node in order:
+                if node.name not in read:  # those that only it reads are no cause of their own
+                    what = f"its result is never used, the output is {self._graph.output!r}"
+                    self._fault(node, f"{what}; lead it there, remove it or name another output")
         return order
 
     def _check_kinds(self, order: list[Node]) -> None:

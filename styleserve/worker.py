@@ -45,7 +45,8 @@ COUNTERS = {
 
 # A process that PyTriton starts makes the shared memory, and Python names it psm_<random>. The name
 # of the server's folder in front lets a clean-up find it when a kill has left it behind.
-PREFIX = f"/{Path(__file__).parents[3].name}-"
+HOME = Path(__file__).parents[3]
+PREFIX = f"/{HOME.name}-"
 RENAME = f"""from multiprocessing import shared_memory
 shared_memory._SHM_NAME_PREFIX = {PREFIX!r}
 shared_memory._SHM_SAFE_NAME_LENGTH = {len(PREFIX) + 8}
@@ -58,7 +59,7 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
 
     def initialize(self, args: dict[str, str]) -> None:
         """Start the worker and its failure counters."""
-        self._initialize(args)
+        self._initialize(_located(args))
         worker = args["model_instance_name"].rpartition("_")[2]
         self._gone = Path(__file__).with_name(worker + GONE)
         self._figures = Path(__file__).with_name(worker + FIGURES)
@@ -152,6 +153,13 @@ class TritonPythonModel(PyTritonModel):  # type: ignore[misc]  # only Triton has
         error = pb_utils.TritonError
         code = error.INVALID_ARG if is_callers else error.INTERNAL
         return pb_utils.InferenceResponse(error=error(message, code))
+
+
+def _located(args: dict[str, str]) -> dict[str, str]:
+    """Put back where PyTriton's sockets are, hidden from Triton, which would tell everybody."""
+    config = json.loads(args["model_config"])
+    config["parameters"]["workspace-path"] = {"string_value": str(HOME)}
+    return {**args, "model_config": json.dumps(config)}
 
 
 def _size(tensor: Any) -> int:  # noqa: ANN401

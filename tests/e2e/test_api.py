@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpc
 import tritonclient.http as triton
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -46,6 +47,18 @@ def test_metadata_begins_with_the_image(server: Running) -> None:
         ("max_side", "INT32"),
         ("encoded", "BYTES"),
     }
+
+
+@pytest.mark.parametrize("model", ["catalog", "fixed-size", "identity", "invert"])
+def test_nobody_is_told_where_the_server_has_its_files(server: Running, model: str) -> None:
+    config = server.get(f"/v2/models/{model}/config")[1].decode()
+    with grpc.InferenceServerClient(f"127.0.0.1:{server.grpc}") as client:
+        same = str(client.get_model_config(model))
+    metadata = server.get(f"/v2/models/{model}")[1].decode()
+    for told in (config, same, metadata):
+        assert f'"{model}"' in told
+        assert str(server.cache) not in told
+        assert "styleserve-" not in told
 
 
 @pytest.mark.parametrize("path", [INVERT, "/v2/models/invert/versions/1/infer"])

@@ -147,6 +147,52 @@ def test_standard_input_to_standard_output(url: str, tmp_path: Path) -> None:
     assert bad.err.startswith("- in invert: ")
 
 
+@pytest.mark.parametrize(
+    ("argv", "redirected", "code", "told"),
+    [
+        ("- {out}", "<&-", 2, "standard input, which is closed; pipe one in"),
+        ("- -", "<&-", 2, "standard input, which is closed; pipe one in"),
+        ("{photo} -", ">&-", 2, "standard output, which is closed; "),
+        ("{photo} {out} --json", ">&-", 2, "standard output, which is closed; "),
+        ("--list", ">&-", 2, "standard output, which is closed; "),
+        ("--list", ">/dev/full", 1, "standard input or output failed: No space left on device; "),
+        ("{photo} -", ">/dev/full", 1, "a.png in invert: No space left on device"),
+        ("--help", ">&-", 0, ""),
+        ("{photo} {out} --bad", "2>&-", 2, ""),
+        ("gone.png {out}", "2>&-", 2, ""),
+        ("gone.png {out}", "2>/dev/full", 2, ""),
+        ("{photo} {out}", "<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_closed_and_full_streams(
+    url: str, tmp_path: Path, argv: str, redirected: str, code: int, told: str
+) -> None:
+    photo, out = save(tmp_path / "a.png"), tmp_path / "out.png"
+    words = argv.format(photo=photo, out=out).split()
+    script = ["sh", "-c", f'exec "$@" {redirected}', "sh", *command(url, *words), "--style=invert"]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) < 3 or "--help" in argv
+    assert not out.exists() or is_inverted(out)
+    assert out.exists() == (argv == "{photo} {out}")
+
+
+def test_names_with_a_dash_or_too_long(url: str, tmp_path: Path) -> None:
+    photo, out = save(tmp_path / "-dash.png"), tmp_path / "out"
+    refused = Answer(url, "-dash.png", out, "--style", "invert")
+    assert refused.code == 2
+    assert "no option -dash.png, see --help; a file of this name is ./-dash.png" in refused.err
+    assert Answer(url, "--style", "invert", "--", photo, out).code == 0
+    assert is_inverted(out / "-dash.png")
+    long = save(tmp_path / f"{'x' * 250}.png")
+    refused = Answer(url, long, tmp_path / "new", "--style", "all")
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+    assert "-fixed-size.png has 265 bytes, allowed are 255; shorten it" in refused.err
+    assert not (tmp_path / "new").exists()
+
+
 def test_format_exif_and_profile_are_kept(url: str, tmp_path: Path) -> None:
     exif = Pillow.Exif()
     exif[Base.Artist] = "Jane"

@@ -55,6 +55,9 @@ class Project:
 
     def dvc(self, *words: str, within: str = ".") -> subprocess.CompletedProcess[str]:
         """Run dvc as in an activated environment; stdout holds stderr too."""
+        return self._run(sys.executable, "-m", "dvc", *words, within=within)
+
+    def _run(self, *command: str, within: str = ".") -> subprocess.CompletedProcess[str]:
         environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -62,7 +65,7 @@ class Project:
             "NO_PROXY": "127.0.0.1",
         }
         return subprocess.run(
-            [sys.executable, "-m", "dvc", *words],
+            command,
             cwd=self.folder / within,
             env=environment,
             stdout=subprocess.PIPE,
@@ -70,6 +73,13 @@ class Project:
             text=True,
             check=False,
         )
+
+    def make(self, target: str) -> subprocess.CompletedProcess[str]:
+        """Run make in an environment that stands already."""
+        shutil.copy(ROOT / "Makefile", self.folder)
+        venv = Path(sys.executable).parents[1]
+        command = ["make", f"VENV={venv}", "--old-file", f"{venv}/models", target]
+        return self._run(*command)
 
     def converted(self) -> dict[str, bytes]:
         paths = (self.folder / "models/converted").glob("*")
@@ -282,6 +292,42 @@ def test_wrong_zoo_file_is_not_converted(project: Project, zoo: "Zoo") -> None:
         in done.stdout
     )
     assert set(project.converted()) == {f"udnie-{OPSET}.onnx"}
+
+
+@pytest.mark.parametrize("target", ["models", "zoo"])
+@pytest.mark.parametrize("params", ["opset: [", "opset: {a: b}\nmodels: 5"])
+def test_make_tells_what_is_wrong_with_params(
+    project: Project, zoo: "Zoo", target: str, params: str
+) -> None:
+    for name in ZOO_MD5:
+        zoo.serve(name, tiny.invert((224, 224)).SerializeToString())
+    (project.folder / "params.yaml").write_text(params)
+
+    done = project.make(target)
+
+    assert done.returncode != 0
+    assert re.search(r"ERROR: .*(params\.yaml|'dvc\.yaml')", done.stdout), done.stdout
+
+
+def test_make_zoo_tells_what_dvc_says_of_a_failure(project: Project, zoo: "Zoo") -> None:
+    wrong, right = (make((224, 224)).SerializeToString() for make in (tiny.identity, tiny.invert))
+    zoo.serve("pointilism", wrong, pinned=right)
+    zoo.serve("udnie", right)
+
+    done = project.make("zoo")
+
+    assert done.returncode != 0
+    assert re.search(r"ERROR: failed to reproduce.* 'convert@pointilism'", done.stdout), done.stdout
+    assert set(project.converted()) == {f"udnie-{OPSET}.onnx"}
+
+
+def test_make_zoo_is_quiet_when_all_is_well(project: Project, zoo: "Zoo") -> None:
+    for name in ZOO_MD5:
+        zoo.serve(name, tiny.invert((224, 224)).SerializeToString())
+
+    assert project.make("zoo").returncode == 0
+    assert "Running stage" not in project.make("zoo").stdout
+    assert len(project.converted()) == 2
 
 
 def test_absent_zoo_file_fails_by_its_address(project: Project, zoo: "Zoo") -> None:

@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image as Pillow
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 from tritonclient.utils import InferenceServerException
 
 from styleserve.image import Image
@@ -40,6 +40,7 @@ FLAGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
+MARKUP = '<img src=x onerror="window.hit = 1">'
 TABS = ("One photo", "All styles", "Many photos", "Webcam")
 
 
@@ -116,6 +117,7 @@ def test_a_photo_is_painted_as_the_api_does(
     context.on("request", lambda request: urls.append(request.url))
     page, picture = opened(context, page_at), noise(40, 60)
 
+    expect(page.locator("#incomplete")).to_have_count(0)
     page.get_by_label("invert", exact=True).check(force=True)
     choose(page, "holiday.png", png(picture))
     expect(page.locator("#facts")).to_contain_text(
@@ -132,6 +134,24 @@ def test_a_photo_is_painted_as_the_api_does(
     ]
     foreign = [url for url in urls if not url.startswith((page_at.url, "data:", "blob:"))]
     assert foreign == []
+
+
+def slowly(route: Route) -> None:
+    time.sleep(3)
+    route.continue_()
+
+
+@pytest.mark.parametrize("part", ["Blocks-*.js", "Blocks-*.css", "ImagePreview-*.js"])
+def test_a_part_that_does_not_come_is_told(
+    context: BrowserContext, page_at: Serving, part: str
+) -> None:
+    page = context.new_page()
+    page.route(f"**/assets/{part}", lambda route: route.abort())
+    page.route("**/theme.css*", slowly)  # after which head.js runs
+    page.goto(page_at.url)
+    told = page.get_by_role("alert")
+    sentence = "A part of this page has not come: reload it if that stays so."
+    expect(told).to_have_text(sentence, timeout=2 * WAIT_S * 1000)
 
 
 def test_another_style_or_option_paints_again(page: Page) -> None:
@@ -327,7 +347,30 @@ def test_a_script_calls_the_page(
     assert np.array_equal(pixels(file), server.infer("invert", image=picture, **options))
     with pytest.raises(AppError, match="unknown"):
         script.predict(photo=photo, style="missing", api_name="/stylise")
+    with pytest.raises(AppError) as caught:
+        script.predict(photo=photo, style="invert", strength=MARKUP, api_name="/stylise")
+    assert MARKUP in str(caught.value)
     assert set(script.view_api(return_format="dict")["named_endpoints"]) == {"/stylise", "/styles"}
+
+
+@pytest.mark.parametrize("tab", ["One photo", "Webcam"])
+def test_markup_in_an_error_is_text_on_the_page(page: Page, tab: str) -> None:
+    def join(route: Route) -> None:
+        asked = json.loads(route.request.post_data or "{}")
+        asked["data"] = [MARKUP if one == 1 else one for one in asked["data"]]  # the strength
+        route.continue_(post_data=json.dumps(asked))
+
+    page.route("**/queue/join*", join)
+    if tab == "Webcam":
+        page.get_by_role("tab", name=tab).click()
+        page.get_by_text("Click to Access Webcam").click()
+        page.get_by_label("capture photo").click()
+    else:
+        choose(page, "a.png", png(noise(20, 30)))
+    told = page.get_by_test_id("toast-text").first
+    expect(told).to_contain_text(MARKUP)
+    assert told.locator("img").count() == 0
+    assert page.evaluate("window.hit") is None
 
 
 def test_ten_visitors_at_once(page_at: Serving, photo_file: Callable[[Image], Path]) -> None:
@@ -363,6 +406,26 @@ def test_files_of_the_machine_are_no_photos(page_at: Serving, tmp_path: Path) ->
 def test_health_and_nothing_written_where_it_runs(page_at: Serving) -> None:
     assert json.loads(page_at.get("/health")[1]) == {"page": "ok", "server": True}
     assert list(page_at.folder.iterdir()) == []
+
+
+def test_all_its_temporary_files_are_in_one_folder_that_goes_with_it(
+    tmp_path: Path, photo_file: Callable[[Image], Path]
+) -> None:
+    serving, temporary = Serving(free_ports(1)[0], tmp_path / "cwd"), tmp_path / "cwd.tmp"
+    try:
+        serving.wait_ready()
+        assert serving.get("/")[0] == 200
+        with pytest.raises(AppError, match="cannot be reached"):
+            caller(serving).predict(
+                handle_file(photo_file(noise(20, 30))), "invert", api_name="/stylise"
+            )
+        (folder,) = temporary.iterdir()
+        assert folder.name.startswith("styleserve-page-")
+        assert list(folder.rglob("*.png"))
+        assert serving.stop() == 0
+        assert list(temporary.iterdir()) == []
+    finally:
+        serving.end()
 
 
 def test_a_slow_server_is_told(

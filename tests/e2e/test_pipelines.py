@@ -232,6 +232,16 @@ def test_faults_end_the_start_before_a_port_opens(launch: Launch, tmp_path: Path
     assert "starting Triton" not in running.log
 
 
+def test_a_name_that_is_none_is_told_with_file_and_line(launch: Launch, tmp_path: Path) -> None:
+    tiny.save(tiny.invert(), tmp_path / "models" / "invert.onnx")
+    file = tmp_path / "mine.yaml"
+    file.write_text("? {a: 1}\n: {nodes: {a: {model: invert}}, output: a}\n")
+    running = launch(tmp_path / "models", pipelines=file)
+    assert running.wait(20) == 2
+    (line,) = [line for line in running.log.splitlines() if "cannot start: " in line]
+    assert f"{file}:1: a name is plain text, got a mapping" in line
+
+
 def test_a_node_that_takes_long_holds_up_neither_a_restart_nor_the_stop(
     launch: Launch, tiny_folder: Path, tmp_path: Path
 ) -> None:

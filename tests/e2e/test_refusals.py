@@ -1,7 +1,10 @@
 """What server.py refuses: exit code 2 within seconds, one line for each thing to change."""
 
 import os
+import shutil
 import socket
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -52,6 +55,27 @@ def test_bad_settings_are_all_named(refuse: Refuse, tiny_folder: Path) -> None:
     assert len(problems) == 3
     assert all("STYLESERVE_" in problem for problem in problems)
     assert "'many'" in problems[0]
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 22 MiB, on a path that is short enough for sockets."""
+    folder = tempfile.mkdtemp(prefix="ss-")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=22m", "none", folder]
+    try:
+        if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("no file system can be mounted here")
+        yield Path(folder)
+        subprocess.run(["umount", "--lazy", folder], check=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_cache_folder_without_space(refuse: Refuse, tiny_folder: Path, small_disk: Path) -> None:
+    (problem,) = refuse(tiny_folder, cache_dir=small_disk)
+    assert problem.startswith(f"the cache folder {small_disk} has 22 MiB free, Triton's files need")
+    assert "STYLESERVE_CACHE_DIR" in problem
+    assert list(small_disk.iterdir()) == []
 
 
 def test_unknown_setting(refuse: Refuse, tiny_folder: Path) -> None:

@@ -25,6 +25,28 @@ def test_a_dash_is_a_path_and_list_needs_none() -> None:
     assert parse(["--list"]).list
 
 
+def test_what_follows_two_dashes_is_a_path() -> None:
+    paths = ["a.jpg", "-hello.jpg", "--x", "--", "-", "-5"]
+    expected = ["a.jpg", "./-hello.jpg", "./--x", "./--", "-", "./-5"]
+    assert parse(["--style", "dots", "--", *paths]).paths == expected
+    assert parse(["b.jpg", "--style", "dots", "--", *paths]).paths == ["b.jpg", *expected]
+
+
+@pytest.mark.parametrize(
+    "word", ["-dash.jpg", "-hello.jpg", "-5.jpg", "--x.jpg", "-style", "-l", "--overwit"]
+)
+def test_a_word_with_a_dash_is_told_how_to_be_a_file(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for argv in ([word, *USUAL], [*USUAL, word], ["a.jpg", word, "--style", "dots"]):
+        with pytest.raises(SystemExit) as ended:
+            parse(argv)
+        assert ended.value.code == 2
+        (_, line) = capsys.readouterr().err.splitlines()
+        assert f"no option {word}, see --help; a file of this name is ./{word}" in line
+        assert f"./{word}" in parse([*USUAL, f"./{word}"]).paths
+
+
 @pytest.mark.parametrize(
     ("argv", "told"),
     [

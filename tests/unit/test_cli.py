@@ -109,6 +109,31 @@ def test_a_terminal_is_no_photo(capsys: Captured, monkeypatch: pytest.MonkeyPatc
     assert "which is a terminal" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+def test_a_closed_stream_is_told(
+    stream: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, stream, None)
+    assert cli.main(["-", "-", "--style", "dots"]) == cli.REFUSED
+    monkeypatch.undo()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"standard {stream.removeprefix('std')}put, which is closed; " in line
+
+
+@pytest.mark.parametrize("call", ["is_dir", "exists", "rglob"])
+def test_a_path_that_the_system_refuses_is_named(
+    call: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    Path("in").mkdir()
+    monkeypatch.setattr(Path, call, refuse)
+    assert cli.main(["in" if call == "rglob" else "a.jpg", "out", "--style", "dots"]) == cli.REFUSED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert " cannot be used: Permission denied; name another file or folder" in line
+
+
 def test_help_answers_at_once() -> None:
     """The libraries that take half a second to load are not needed for it."""
     code = "import sys; from styleserve import cli; print(*sys.modules)"

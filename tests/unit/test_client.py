@@ -87,3 +87,4 @@ def test_the_examples_and_the_look_are_there() -> None:
     assert len(client.EXAMPLES) == 3
     assert (client.LOOK / "page.css").exists()
     assert (client.LOOK / "page.js").exists()
+    assert (client.LOOK / "head.js").exists()

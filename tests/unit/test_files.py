@@ -94,6 +94,21 @@ def test_inputs_without_a_picture_are_refused_by_name(tree: Tree, text: str, tol
         find([text], "out")
 
 
+@pytest.mark.parametrize(
+    "name", ["x" * 252 + ".jpg", "\u00e9" * 128, f"in/{'x' * 256}/a.jpg", "?" * 256]
+)
+def test_names_that_no_file_can_have_are_refused(tree: Tree, name: str) -> None:
+    tree("in/a.jpg")
+    for inputs, out in (([name], "out"), (["in"], name), (["in", name], "-")):
+        with pytest.raises(ConfigError, match=r"^the name \S+ has 256 bytes, allowed are 255; "):
+            find(inputs, out)
+
+
+def test_the_longest_name_is_taken(tree: Tree) -> None:
+    tree("x" * 251 + ".jpg")
+    assert places("x" * 251 + ".jpg") == ["x" * 251 + ".jpg"]
+
+
 def test_videos_are_told_by_their_names() -> None:
     assert is_video(Path("a.MP4"))
     assert not is_video(Path("mp4.jpg"))

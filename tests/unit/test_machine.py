@@ -216,7 +216,7 @@ def test_a_cache_path_too_long_for_sockets_is_told(
 ) -> None:
     (told,) = problems(free_ports, folder / ("x" * 100))
 
-    assert re.search(r"is \d+ characters too long", told)
+    assert re.search(rf"the name {NAMES[1]} are together \d+ characters too long", told)
     assert "STYLESERVE_CACHE_DIR" in told
 
 
@@ -225,7 +225,7 @@ def test_the_longest_name_has_just_room_for_its_socket(
 ) -> None:
     """The longest path of PyTriton's sockets is <workspace>/<name>_0_0-server.sock."""
     (told,) = problems(free_ports, folder / ("x" * 100))
-    (excess,) = map(int, re.findall(r"is (\d+) characters too long", told))
+    (excess,) = map(int, re.findall(r"together (\d+) characters too long", told))
     cache = folder / ("x" * (100 - excess))
 
     machine.check(settings(free_ports, cache), NAMES)
@@ -233,6 +233,23 @@ def test_the_longest_name_has_just_room_for_its_socket(
     socket_path = workspace / f"{max(NAMES, key=len)}_0_0-server.sock"
     assert len(str(socket_path)) == 107  # all that Linux takes
     assert problems(free_ports, folder / ("x" * (101 - excess)))
+
+
+def test_a_cache_without_room_for_tritons_files_is_told(
+    free_ports: dict[str, int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = (24 << 20) + len(NAMES) * (512 << 10)
+    space = {machine.SHM: SimpleNamespace(free=1 << 30), folder: SimpleNamespace(free=needed)}
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: space[place])
+
+    machine.check(settings(free_ports, folder), NAMES)
+    space[folder].free -= 1
+    (told,) = problems(free_ports, folder)
+
+    assert told == (
+        f"the cache folder {folder} has 24 MiB free, Triton's files need 25 MiB; free some, "
+        "or set STYLESERVE_CACHE_DIR to another folder"
+    )
 
 
 def test_tokens_are_new_each_time() -> None:

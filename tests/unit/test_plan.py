@@ -67,6 +67,13 @@ def test_what_cannot_be_is_refused(files: list[Found], out: str, told: str) -> N
         plan(files, out, ["dots"], False)
 
 
+def test_a_style_may_make_a_name_too_long() -> None:
+    files = found("x" * 247 + ".jpg")
+    assert plan(files, "out", ["dots"], False)
+    with pytest.raises(ConfigError, match=r"xx-dots\.jpg has 256 bytes, allowed are 255; shorten"):
+        plan(files, "out", ["dots"], True)
+
+
 def test_a_link_to_an_input_is_not_overwritten() -> None:
     Path("a.jpg").touch()
     Path("out").mkdir()

@@ -79,6 +79,10 @@ def test_an_empty_file_declares_nothing(tmp_path: Path, text: str) -> None:
         ("a: &x\n  b: *x\n", r":1: this is no YAML: too deep or too long"),
         ("[1, 2]", "maps names to pipelines"),
         ("text", "maps names to pipelines"),
+        ("? {a: 1}\n: {output: b}", r":1: a name is plain text, got a mapping; write a name"),
+        ("p: {}\n? [a, b]\n: {output: b}", r":2: a name is plain text, got a list; "),
+        ("p:\n  nodes:\n    {{ name }}: {model: a}", r":3: a name is plain text, got a mapping; "),
+        ("p:\n  nodes: {a: {model: b, [c]: 1}}", r":2: a name is plain text, got a list; "),
     ],
 )
 def test_what_is_no_file_of_pipelines_is_refused(tmp_path: Path, text: str, told: str) -> None:

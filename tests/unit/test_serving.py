@@ -191,6 +191,7 @@ def test_triton_gets_every_model_with_its_queue_and_our_worker(
     assert [call.is_busy for call in server._calls()] == [False] * 5  # two for each style
     configs = {name: (server.store(name) / "config.pbtxt").read_text() for name in names}
     assert all("max_queue_size: 7 " in text for text in configs.values())
+    assert not any(str(tmp_path) in text for text in configs.values())  # anybody may read them
     for name in names:
         worker, original = (
             server.store(name) / "1" / f"{file}.py" for file in ("model", "pytriton_model")

@@ -99,10 +99,18 @@ FAULTS = {
     ),
     "unused": (
         graph(a=model(3), b=model(4, "dots", "a"), out=model(5)),
+        ["4: pipeline p: node b: its result is never used, the output is 'out'; lead it there"],
+    ),
+    "two unused": (
+        graph(a=model(3), b=model(4), out=model(5)),
         [
-            "4: pipeline p: node b: its result is never used; remove it",
-            "3: pipeline p: node a: its result is never used; remove it",
+            "3: pipeline p: node a: its result is never used, the output is 'out'",
+            "4: pipeline p: node b: its result is never used, the output is 'out'",
         ],
+    ),
+    "output of another branch": (
+        graph("mask", mask=op(2, "saliency", "image"), a=model(3), b=model(4, "dots", "a")),
+        ["4: pipeline p: node b: its result is never used, the output is 'mask'"],
     ),
     "too few inputs": (
         graph(a=op(3, "saliency", "image"), out=op(4, "composite", "image", "a")),
@@ -264,6 +272,16 @@ BREAKS: dict[str, Callable[[Node], Node]] = {
         node.name, node.line, ("image", node.inputs[0], "image"), op="composite"
     ),
 }
+
+
+@settings(deadline=None)
+@given(data=st.data(), nodes=sound())
+def test_a_wrong_output_is_told_once_and_not_as_what_it_leaves_unused(
+    data: st.DataObject, nodes: list[Node]
+) -> None:
+    wrong = data.draw(st.sampled_from(["nowhere", *(node.name for node in nodes[:-1])]))
+    chain = Graph("p", 1, "", {node.name: node for node in nodes}, wrong, 60.0)
+    assert len(faults(chain)) == 1
 
 
 @settings(deadline=None, max_examples=100)

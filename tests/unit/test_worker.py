@@ -1,6 +1,7 @@
 """Triton's worker with readable errors, run with stand-ins for Triton and for PyTriton's worker."""
 
 import importlib.util
+import json
 import shutil
 import sys
 import time
@@ -106,7 +107,7 @@ class PyTritonModel:
         if self.deaf:
             type(self).deaf -= 1
             raise TritonModelException("Connection refused")
-        self.ready = True
+        self.ready, self.args = True, args
 
     def execute(self, requests: list[Request]) -> list[Response]:
         assert self.ready
@@ -145,10 +146,16 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:  # noqa: ANN
     return loaded.TritonPythonModel()
 
 
+def arguments(instance: int = 0) -> dict[str, str]:
+    config = json.dumps({"name": "udnie", "parameters": {"workspace-path": {"string_value": ""}}})
+    name = f"udnie_0_{instance}"
+    return {"model_name": "udnie", "model_instance_name": name, "model_config": config}
+
+
 @pytest.fixture
 def answer(worker: Any) -> Callable[..., list[Response]]:  # noqa: ANN401
     """Start the worker of the model udnie; return its `execute`."""
-    worker.initialize({"model_name": "udnie", "model_instance_name": "udnie_0_0"})
+    worker.initialize(arguments())
     return lambda *requests: worker.execute(list(requests))
 
 
@@ -162,13 +169,20 @@ def test_only_a_models_second_worker_waits_for_the_first(
     starts: bool,
 ) -> None:
     type(worker).deaf = deaf
-    args = {"model_name": "udnie", "model_instance_name": f"udnie_0_{instance}"}
+    args = arguments(instance)
     if starts:
         worker.initialize(args)
     else:
         with pytest.raises(TritonModelException):
             worker.initialize(args)
     assert worker.ready is starts
+
+
+def test_pytriton_is_told_where_its_sockets_are(worker: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    worker.initialize(arguments())
+    config = json.loads(worker.args["model_config"])
+    home = str(tmp_path.parents[2])  # model.py lies in <workspace>/model-store/<name>/1
+    assert config == {"name": "udnie", "parameters": {"workspace-path": {"string_value": home}}}
 
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:
