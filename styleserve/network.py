@@ -159,8 +159,7 @@ class Network:
         answer = self._infer(np.asarray(cv2.dnn.blobFromImage(canvas), dtype=np.float32))
         if answer.shape != (1, channels, height, width):
             raise InferenceError(f"it answered {answer.shape} to a {width}x{height} picture")
-        is_finite, _ = cv2.checkRange(answer.reshape(1, -1))
-        if not is_finite:
+        if not np.isfinite(answer).all():
             raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
         planes: Planes = answer[0]
         return planes
