@@ -18,7 +18,7 @@ from benchmarks.comparison.sides import SIDES, Side
 from benchmarks.comparison.trial import measure
 from benchmarks.comparison.workloads import WORKLOADS, Workload
 
-SMOKE = {"rounds": 1, "seconds": 0.1, "concurrency": [2], "workloads": ["fixed", "mixed", "json"]}
+SMOKE = {"rounds": 1, "seconds": 0.1, "concurrency": [2], "workloads": ["fixed", "json"]}
 Named = TypeVar("Named", Side, Workload)
 
 
