@@ -1,13 +1,15 @@
 """This server side by side with others: speed, CPU time, memory and start, for the same answers.
 
-All servers of a workload run at once, and idle but for one, which is under load; each round gives
-each its turn, in another order. Ratios are within a round, to plain ONNX Runtime in process.
+All servers of a workload run at once, and idle but for one, which is under load (with large
+pictures, for which memory would not do, each is started for its turn); each round gives each its
+turn, in another order. Ratios are within a round, to plain ONNX Runtime in process.
 
     python benchmarks/compare.py [--model RAW.onnx] [--rounds N] [--seconds S] [--out FILE]
 """
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import TextIO, TypeVar
 
 from benchmarks.comparison import environments, report
 from benchmarks.comparison.sides import SIDES, Side
-from benchmarks.comparison.trial import measure
+from benchmarks.comparison.trial import Plan, measure
 from benchmarks.comparison.workloads import WORKLOADS, Workload
 
 SMOKE = {"rounds": 1, "seconds": 0.1, "concurrency": [2], "workloads": ["fixed", "json"]}
@@ -73,17 +75,19 @@ def run(options: argparse.Namespace, file: TextIO) -> list[report.Line]:
         print(json.dumps(line), file=file, flush=True)
 
     sides = installed(chosen(options.sides, SIDES), options.smoke)
+    plan = Plan(options.rounds, options.seconds, options.concurrency, record)
     how = {name: getattr(options, name) for name in ("rounds", "seconds", "concurrency")}
     record(**report.machine(options.model, sides, **how))
     for workload in chosen(options.workloads, WORKLOADS):
         print(f"{workload.name}: {workload.title}", file=sys.stderr, flush=True)
-        measure(workload, options.model, sides, record=record, **how)
+        measure(workload, options.model, sides, plan)
     return lines
 
 
 def main() -> None:
     """Measure and print a table."""
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the servers first
     with options.out.open("w") as file:
         about, *lines = run(options, file)
     print(f"{about['model']} on {about['cores']} cores of {about['cpu']}, {about['commit']}")

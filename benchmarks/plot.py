@@ -10,7 +10,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from benchmarks.comparison import report
-from benchmarks.comparison.sides import IN_PROCESS
+from benchmarks.comparison.sides import IN_PROCESS, SIDES
 from benchmarks.comparison.workloads import WORKLOADS
 
 HIGHEST = 1.4  # higher bars are cut; their figures tell
@@ -42,8 +42,8 @@ def draw(about: report.Line, lines: list[report.Line], concurrency: int, target:
     """Draw the medians of one concurrency into a file."""
     found = report.medians(lines)
     workloads = [one for one in WORKLOADS if (one.name, IN_PROCESS, concurrency) in found]
-    sides = list(dict.fromkeys(line["side"] for line in lines if line["kind"] == "server"))
-    sides.remove(IN_PROCESS)
+    measured = {line["side"] for line in lines}
+    sides = [side.name for side in SIDES if side.name in measured]
     figure, axes = pyplot.subplots(figsize=(12, 5.5), layout="constrained")
     ratios = [[found[one.name, side, concurrency]["ratio"] for one in workloads] for side in sides]
     draw_bars(axes, dict(zip(sides, ratios, strict=True)))

@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 
 from benchmarks.comparison import environments
-from benchmarks.comparison.sides import Side
-from benchmarks.comparison.workloads import ROOT
+from benchmarks.comparison.sides import IN_PROCESS, SIDES, Side
+from benchmarks.comparison.workloads import ROOT, WORKLOADS
 
 Line = dict[str, Any]
-Key = tuple[str, str, int]  # workload, side, concurrency
+Key = tuple[Any, Any, Any]  # workload, side, concurrency
 
 COLUMNS = {
     "ratio": ("images/s, of in process", "{:.3f}"),
@@ -58,22 +58,23 @@ def read(file: Path) -> tuple[Line, list[Line]]:
 
 def medians(lines: Sequence[Line]) -> dict[Key, Line]:
     """Return the medians of the rounds, and of the ratios within a round."""
-    servers = {(line["workload"], line["side"]): line for line in lines if line["kind"] == "server"}
-    rounds: dict[Key, list[Line]] = {}
+    groups: dict[Key, list[Line]] = {}
     for line in lines:
-        if line["kind"] == "round":
-            key = line["workload"], line["side"], line["concurrency"]
-            rounds.setdefault(key, []).append(line)
-    return {key: _middle(rows) | servers[key[:2]] for key, rows in rounds.items()}
+        key = line["workload"], line["side"], line.get("concurrency")
+        groups.setdefault(key, []).append(line)
+    middles = {key: _middle(rows) for key, rows in groups.items()}
+    return {
+        (workload, side, concurrency): middle | middles[workload, side, None]
+        for (workload, side, concurrency), middle in middles.items()
+        if concurrency
+    }
 
 
 def _middle(rows: list[Line]) -> Line:
-    known = [name for name in COLUMNS if name in rows[0]]
-    middle = {name: statistics.median(row[name] for row in rows) for name in known}
     # Whoever reads one figure of correctness wants the worst.
-    middle["max_difference"] = max(row["max_difference"] for row in rows)
-    middle["psnr_db"] = min(row["psnr_db"] for row in rows)
-    return middle
+    of = {"max_difference": max, "psnr_db": min}
+    known = [name for name in COLUMNS if name in rows[0]]
+    return {name: of.get(name, statistics.median)(row[name] for row in rows) for name in known}
 
 
 def table(lines: Sequence[Line]) -> str:
@@ -81,10 +82,10 @@ def table(lines: Sequence[Line]) -> str:
     head = ["workload", "at once", "side", *(title for title, _ in COLUMNS.values())]
     rows = [head, ["---"] * len(head)]
     found = medians(lines)
-    places = {(line["workload"], line["side"]): place for place, line in enumerate(lines)}
-    workloads = list(dict.fromkeys(workload for workload, *_ in found))
-    by_place = sorted(found, key=lambda k: (workloads.index(k[0]), k[2], places[k[:2]]))
-    for workload, side, concurrency in by_place:
+    names = [one.name for one in WORKLOADS]
+    sides = [IN_PROCESS, *(side.name for side in SIDES)]
+    in_order = sorted(found, key=lambda k: (names.index(k[0]), k[2], sides.index(k[1])))
+    for workload, side, concurrency in in_order:
         figures = found[workload, side, concurrency]
         cells = [form.format(figures[name]) for name, (_, form) in COLUMNS.items()]
         rows.append([workload, str(concurrency), side, *cells])

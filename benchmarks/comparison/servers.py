@@ -42,6 +42,9 @@ class Server(Protocol):
     def drive(self, threads: int, seconds: float) -> Load:
         """Put it under load; the answers are pictures."""
 
+    def close(self) -> None:
+        """End it."""
+
 
 class InProcess:
     """The measure of all sides: the same work in a process of its own, called by its threads."""

@@ -1,8 +1,11 @@
 """One workload, all sides: rounds in which each is under load in turn, and is right."""
 
+import itertools
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,67 +23,77 @@ ENOUGH_DB = 40.0  # where less than fp32 is computed
 SAME_DB = 99.0  # equal pictures have no end of it
 
 Figures = dict[str, Any]
+Turn = Callable[[], AbstractContextManager[Server]]  # gives a side for as long as it is measured
 
 
 class WrongAnswer(Exception):  # noqa: N818  it is no error of this program
     """A side answered another picture."""
 
 
-def measure(
-    workload: Workload,
-    model: Path,
-    sides: Sequence[Side],
-    rounds: int,
-    seconds: float,
-    concurrency: Sequence[int],
-    record: Callable[..., None],
-) -> None:
-    """Start all sides, measure them in rounds, and record a line for each figure."""
+@dataclass(frozen=True)
+class Plan:
+    """How long each side is measured, and where the figures go."""
+
+    rounds: int
+    seconds: float
+    concurrency: Sequence[int]
+    record: Callable[..., None]
+
+
+def measure(workload: Workload, model: Path, sides: Sequence[Side], plan: Plan) -> None:
+    """Measure all sides in rounds, and record a line for each start and each load."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         peers, ours = prepare(model, workload, folder)
-        local = stack.enter_context(closing(InProcess(workload, peers)))
-        servers: list[Server] = [local]
-        for side in sides:
-            models = peers if side.peer else ours
-            servers.append(stack.enter_context(closing(Served(side, workload, models))))
-        right = local.answers()
-        memory = {server.name: _warm_up(server, max(concurrency), seconds) for server in servers}
-        for number in range(rounds):
-            for threads in concurrency:
-                first = (number + threads) % len(servers)
-                turn = [*servers[first:], *servers[:first]]
-                for name, figures in _round(turn, threads, seconds, right).items():
-                    where = {"workload": workload.name, "side": name, "concurrency": threads}
-                    record(kind="round", **where, round=number, **figures)
-        for server in servers:
-            held = memory[server.name] | {"after_mib": family.memory(server.process)}
-            where = {"workload": workload.name, "side": server.name}
-            record(kind="server", **where, cold_start_s=server.cold_start_s, **held)
+        starts: list[Callable[[], Server]] = [partial(InProcess, workload, peers)]
+        starts += [partial(Served, side, workload, peers if side.peer else ours) for side in sides]
+        with closing(InProcess(workload, peers)) as local:
+            right = local.answers()
+        turns: list[Turn] = [partial(_running, start, workload, plan) for start in starts]
+        levels = [list(plan.concurrency)]
+        if not workload.alone:
+            servers = [stack.enter_context(turn()) for turn in turns]
+            turns = [partial(_kept, server) for server in servers]
+            levels = [[threads] for threads in plan.concurrency]
+        for number, threads in itertools.product(range(plan.rounds), levels):
+            first = (number + threads[0]) % len(turns)
+            for line in _round([*turns[first:], *turns[:first]], threads, plan.seconds, right):
+                plan.record(kind="round", workload=workload.name, round=number, **line)
 
 
-def _warm_up(server: Server, threads: int, seconds: float) -> Figures:
-    """Measure the memory, which takes time, under a load that is not timed."""
-    idle = family.memory(server.process)
-    with family.watched(server.process) as peak:
-        server.drive(threads, seconds)
-    return {"idle_mib": idle, "peak_mib": peak.mib}
+def _kept(server: Server) -> AbstractContextManager[Server]:
+    return nullcontext(server)
+
+
+@contextmanager
+def _running(start: Callable[[], Server], workload: Workload, plan: Plan) -> Iterator[Server]:
+    """Start a side, measure its memory under a load that is not timed, and end it in the end."""
+    with closing(start()) as server:
+        idle = family.memory(server.process)
+        with family.watched(server.process) as peak:
+            server.drive(max(plan.concurrency), plan.seconds)
+        yield server
+        held = {"idle_mib": idle, "peak_mib": peak.mib, "after_mib": family.memory(server.process)}
+        where = {"workload": workload.name, "side": server.name}
+        plan.record(kind="server", **where, cold_start_s=server.cold_start_s, **held)
 
 
 def _round(
-    turn: Sequence[Server], threads: int, seconds: float, right: Sequence[Image]
-) -> dict[str, Figures]:
-    found = {}
-    for server in turn:
-        before = family.cpu_seconds(server.process)
-        load = server.drive(threads, seconds)
-        cpu = family.cpu_seconds(server.process) - before
-        found[server.name] = _figures(load, cpu) | _compared(server, load, right)
-    measure_of_all = found[IN_PROCESS]["images_per_s"]
-    return {
-        name: figures | {"ratio": figures["images_per_s"] / measure_of_all}
-        for name, figures in found.items()
-    }
+    turns: Sequence[Turn], levels: Sequence[int], seconds: float, right: Sequence[Image]
+) -> list[Figures]:
+    lines: list[Figures] = []
+    for turn in turns:
+        with turn() as server:
+            for threads in levels:
+                before = family.cpu_seconds(server.process)
+                load = server.drive(threads, seconds)
+                cpu = family.cpu_seconds(server.process) - before
+                line = {"side": server.name, "concurrency": threads}
+                lines.append(line | _figures(load, cpu) | _compared(server, load, right))
+    rates = {(line["side"], line["concurrency"]): line["images_per_s"] for line in lines}
+    for line in lines:
+        line["ratio"] = line["images_per_s"] / rates[IN_PROCESS, line["concurrency"]]
+    return lines
 
 
 def _figures(load: Load, cpu: float) -> Figures:

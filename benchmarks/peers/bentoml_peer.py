@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import anyio
 import bentoml
 import numpy as np
 from bentoml.validators import DType
 from numpy.typing import NDArray
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,6 +18,8 @@ from starlette.routing import Route
 from benchmarks.peers.stylise import load
 
 MODELS = "STYLES_FOLDER"
+AT_ONCE = os.cpu_count() or 1  # more would take memory, not less time
+LIMITER = anyio.CapacityLimiter(AT_ONCE)
 Picture = Annotated[NDArray[np.uint8], DType("uint8")]
 
 
@@ -26,7 +28,8 @@ async def stylise_bytes(request: Request) -> Response:
     shape = int(request.headers["height"]), int(request.headers["width"]), 3
     image = np.frombuffer(await request.body(), np.uint8).reshape(shape)
     service: Styles = bentoml.get_current_service()
-    styled = await run_in_threadpool(service.styles[request.path_params["style"]], image)
+    style = service.styles[request.path_params["style"]]
+    styled = await anyio.to_thread.run_sync(style, image, limiter=LIMITER)
     return Response(styled.tobytes(), media_type="application/octet-stream")
 
 
@@ -35,7 +38,7 @@ async def stylise_bytes(request: Request) -> Response:
 binary = Starlette(routes=[Route("/{style}", stylise_bytes, methods=["POST"])])
 
 
-@bentoml.service(traffic={"timeout": 300}, threads=8)  # its default is one request at a time
+@bentoml.service(traffic={"timeout": 300}, threads=AT_ONCE)
 @bentoml.asgi_app(binary, path="/bytes")
 class Styles:
     """All styles of a folder; one process, as ONNX Runtime uses all cores."""

@@ -1,13 +1,16 @@
 """FastAPI and uvicorn: `python -m benchmarks.peers.fastapi_peer MODELS PORT`."""
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import orjson
 import uvicorn
+from anyio import to_thread
 from fastapi import Body, FastAPI, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
@@ -15,10 +18,17 @@ from benchmarks.peers.stylise import load
 from styleserve.image import Image
 
 
+@asynccontextmanager
+async def limited(_: FastAPI) -> AsyncIterator[None]:
+    """Run as many models at once as there are cores: more would take memory, not less time."""
+    to_thread.current_default_thread_limiter().total_tokens = os.cpu_count() or 1
+    yield
+
+
 def make(models: Path) -> FastAPI:
     """Serve the styles of a folder."""
     styles = load(models)
-    app = FastAPI()
+    app = FastAPI(lifespan=limited)
 
     # A plain def: FastAPI reads the body in the event loop, and runs this in its thread pool.
     @app.post("/{style}")
