@@ -2,9 +2,9 @@
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from typing import Any, TypeVar
 
@@ -47,26 +47,32 @@ def drive(
 
     Each thread calls at least once, and all that was begun in time is finished and counted.
     """
-    turn, latencies, answers = itertools.count(), list[float](), dict[int, Given]()
-
-    def work(call: Callable[[Asked], Given]) -> None:
-        while True:
-            number = next(turn) % len(requests)
-            start = time.perf_counter()
-            answers[number] = call(requests[number])
-            latencies.append(time.perf_counter() - start)
-            if time.perf_counter() > deadline:
-                return
-
-    calls = [connect() for _ in range(threads)]
+    load = Load([], 0.0, {})
+    turn, calls = itertools.count(), [connect() for _ in range(threads)]
     start = time.perf_counter()
-    deadline = start + seconds
     with ThreadPoolExecutor(threads) as pool:
-        jobs = [pool.submit(work, call) for call in calls]
+        jobs = [pool.submit(_work, call, requests, turn, start + seconds, load) for call in calls]
     elapsed = time.perf_counter() - start
     for job in jobs:
         job.result()
-    return Load(latencies, elapsed, answers)
+    return replace(load, elapsed=elapsed)
+
+
+def _work(
+    call: Callable[[Asked], Given],
+    requests: Sequence[Asked],
+    turn: Iterator[int],
+    deadline: float,
+    load: Load,
+) -> None:
+    while True:
+        number = next(turn) % len(requests)
+        start = time.perf_counter()
+        load.answers[number] = call(requests[number])
+        end = time.perf_counter()
+        load.latencies.append(end - start)
+        if end > deadline:
+            return
 
 
 def http_call(port: int) -> Callable[[Request], Answer]:
