@@ -46,6 +46,7 @@ bench: $(VENV)/dev models  ## Measure speed and memory
 	$(ENV) PYTHONPATH=. python benchmarks/models.py models/converted/*.onnx
 	$(ENV) PYTHONPATH=. python benchmarks/overhead.py
 	$(ENV) PYTHONPATH=. python benchmarks/pipelines.py
+	$(ENV) PYTHONPATH=. python benchmarks/compare.py
 
 $(VENV)/python: 
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed, python3 is \
