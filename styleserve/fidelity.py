@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 
 from styleserve.errors import InferenceError, ModelError
+from styleserve.image import Image
 from styleserve.network import CHANNELS, MASK_CHANNELS, Network
 from styleserve.runtime import GPU, REFERENCE, Backend, Runtime
 
@@ -24,7 +25,7 @@ def choose(reference: Network, runtime: Runtime) -> Network:
     """
     measured: dict[str, float] = {}
     for backend in runtime.backends:
-        network = _open(reference, runtime, backend)
+        network = _open(reference, backend)
         if not network:
             continue
         if backend != REFERENCE:
@@ -38,24 +39,31 @@ def choose(reference: Network, runtime: Runtime) -> Network:
 
 
 def psnr(network: Network, reference: Network) -> float:
-    """Return the peak signal-to-noise ratio on a photo, in dB; 0 if `network` answers nonsense."""
+    """Return the peak signal-to-noise ratio on a photo, in dB; 0 if `network` answers nonsense.
+
+    It is the lower one of two, for the whole photo and for a part of it, which has another size.
+    """
     photo = np.asarray(cv2.cvtColor(cv2.imread(str(PHOTO)), cv2.COLOR_BGR2RGB), dtype=np.uint8)
-    channels, white = (MASK_CHANNELS, 1) if reference.gives_mask else (CHANNELS, 255)
-    expected, _ = reference(photo, 0, channels)
     try:
-        planes, _ = network(photo, 0, channels)
+        return min(_psnr(network, reference, image) for image in (photo, photo[40:200, 30:]))
     except InferenceError as error:
         LOGGER.warning("%s: %s", network.path, error)
         return 0.0
-    planes, expected = np.clip(planes, 0, white), np.clip(expected, 0, white)
-    return round(float(cv2.PSNR(planes, expected, white)), 1)
 
 
-def _open(reference: Network, runtime: Runtime, backend: Backend) -> Network | None:
+def _psnr(network: Network, reference: Network, photo: Image) -> float:
+    channels, white = (MASK_CHANNELS, 1) if reference.gives_mask else (CHANNELS, 255)
+    answer, expected = (
+        np.clip(one(photo, 0, channels)[0], 0, white) for one in (network, reference)
+    )
+    return round(float(cv2.PSNR(answer, expected, white)), 1)
+
+
+def _open(reference: Network, backend: Backend) -> Network | None:
     if backend == REFERENCE:
         return reference
     try:
-        return Network(reference.path, runtime, backend)
+        return reference.on(backend)
     except ModelError as error:
         if backend.providers[0] in GPU:
             raise  # nobody wants to find out by its slowness that the GPU is idle

@@ -1,5 +1,6 @@
 """One ONNX file as a function from a picture to planes of numbers of the same size."""
 
+import copy
 import logging
 import threading
 from collections.abc import Callable
@@ -34,23 +35,36 @@ class Network:
     fitting them into its one size.
     """
 
-    def __init__(self, path: Path, runtime: Runtime, backend: Backend = REFERENCE) -> None:
-        """Load the file and find out which sizes it keeps.
+    def __init__(self, path: Path, runtime: Runtime) -> None:
+        """Load the file on the reference backend, and find out which sizes it keeps.
 
         Raises:
             ModelError: if the file cannot be loaded or is no image-to-image network.
         """
         self.path = path
         self._runtime = runtime
-        self._backend = backend
-        self.fidelity: dict[str, float] = {}  # dB from the reference, by backend
-        self._session = runtime.open(path, backend)
-        self._version = _version(path)
-        self._rest: threading.Timer | None = None
-        self._lock = threading.Lock()
+        self._load(REFERENCE)
         self._metadata = self._session.get_modelmeta().custom_metadata_map
         self._input, self._output, self._size = self._signature()
         self._multiple = 1 if self._size else self._find_multiple()
+
+    def on(self, backend: Backend) -> "Network":
+        """Return the same file on another backend.
+
+        Raises:
+            ModelError: if that cannot load it.
+        """
+        other = copy.copy(self)
+        other._load(backend)
+        return other
+
+    def _load(self, backend: Backend) -> None:
+        self._backend = backend
+        self._session = self._runtime.open(self.path, backend)
+        self._version = _version(self.path)
+        self._rest: threading.Timer | None = None
+        self._lock = threading.Lock()
+        self.fidelity: dict[str, float] = {}  # dB from the reference, by backend
 
     @property
     def gives_mask(self) -> bool:

@@ -74,16 +74,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def fails_when_wide() -> ModelProto:
     """Make a model that takes pictures of up to 300 pixels of width, and fails beyond."""
     nodes = [
-        tiny.node("Identity", ["image"], "copy"),
         tiny.node("Shape", ["image"], "shape"),
-        tiny.node("Gather", ["shape", "axis"], "width", axis=0),
-        tiny.node("Div", ["width", "limit"], "excess"),
-        tiny.node("Gather", ["weights", "excess"], "factor", axis=0),
-        tiny.node("Mul", ["copy", "factor"]),
+        tiny.node("Div", ["shape", "limits"], "excess"),
+        tiny.node("Add", ["excess", "one"], "factors"),
+        tiny.node("Mul", ["shape", "factors"], "wanted"),
+        tiny.node("Reshape", ["image", "wanted"]),  # to twice the width, beyond 300
     ]
-    return tiny.model(
-        nodes, size=None, axis=np.array([3]), limit=np.array([301]), weights=np.array([1.0])
-    )
+    limits = np.array([1000, 1000, 1_000_000, 301])
+    return tiny.model(nodes, size=None, limits=limits, one=np.array([1]))
 
 
 def test_pipelines_are_listed_and_masks_are_not(served: Running) -> None:

@@ -493,7 +493,7 @@ def keeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StyleModel
     monkeypatch.setattr(threading, "Timer", ManualTimer)
     runtime = spying()
     path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
-    model = StyleModel(Network(path, runtime, Backend(("openvino", "cpu"))))
+    model = StyleModel(Network(path, runtime).on(Backend(("openvino", "cpu"))))
     monkeypatch.setattr(network, "LARGE_PIXELS", 2000)
     runtime.opened.clear()
     return model, runtime
