@@ -13,7 +13,7 @@ from benchmarks.comparison import report
 from benchmarks.comparison.sides import IN_PROCESS, SIDES
 from benchmarks.comparison.workloads import WORKLOADS
 
-HIGHEST = 1.4  # higher bars are cut; their figures tell
+HIGHEST = 4.0  # higher bars are cut; their figures tell
 WIDTH = 0.8  # of all bars of a workload together
 OURS, OTHERS = ("#b2182b", "#ef8a62"), ("#2166ac", "#67a9cf", "#4d4d4d", "#999999", "#5aae61")
 
@@ -48,7 +48,7 @@ def draw(about: report.Line, lines: list[report.Line], concurrency: int, target:
     ratios = [[found[one.name, side, concurrency]["ratio"] for one in workloads] for side in sides]
     draw_bars(axes, dict(zip(sides, ratios, strict=True)))
     axes.set_xticks(range(len(workloads)), [one.title.replace(", ", ",\n") for one in workloads])
-    axes.set_ylim(0, HIGHEST + 0.2)
+    axes.set_ylim(0, HIGHEST + 0.4)
     axes.set_ylabel("images/s, in process = 1")
     axes.set_title(
         f"{about['model']}, {concurrency} requests at once, {about['cores']} cores of "

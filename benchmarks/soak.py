@@ -27,7 +27,7 @@ REQUESTS, SAMPLE_EVERY = 2000, 100
 SIZES, SHORTEST, LONGEST, SEED = 300, 64, 1024, 7
 LIMIT = 1.05  # of the second half of the samples over the first
 PICTURES = (480, 640), (1080, 1920), (2160, 3840)
-SETTLE_S = 3.0
+SETTLE_S = 35.0  # the server gives memory back after 30
 WIRE = V2("styled_image", binary=True)
 
 
