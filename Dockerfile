@@ -16,7 +16,8 @@ COPY dvc.yaml dvc.lock params.yaml ./
 COPY .dvc .dvc
 COPY models models
 COPY styleserve styleserve
-RUN dvc repro --quiet && rm -r models/raw
+# Quiet, it hides what is wrong.
+RUN (dvc repro --quiet || dvc repro) && rm -r models/raw
 
 FROM packages AS server-packages
 # Or requirements-gpu.txt: only the line of ONNX Runtime is taken, the page is no part of the server.

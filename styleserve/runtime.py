@@ -87,9 +87,10 @@ def choose_backends(providers: tuple[str, ...], precision: str) -> tuple[Backend
         backends.append(Backend(providers[position:]))
     chosen = tuple(backend for backend in backends if precision in ("auto", backend.precision))
     if not chosen:
+        had = dict.fromkeys(backend.precision for backend in backends)
         raise ConfigError(
-            f"precision: {precision} cannot be had here, but {', '.join(map(str, backends))}; "
-            f"set STYLESERVE_PRECISION to one of these or to auto"
+            f"precision: {precision} cannot be had on {', '.join(providers)} of this machine; set "
+            f"STYLESERVE_PRECISION to {', '.join(had)} or auto"
         )
     return chosen
 
