@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from typing import get_args
 
 import pytest
 import yaml
@@ -9,7 +10,7 @@ from pydantic import SecretStr
 
 from styleserve import diagram, kinds, reader, wiring
 from styleserve.catalog import served_name
-from styleserve.operations import OPERATIONS
+from styleserve.operations import MOST, OPERATIONS, Measure
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from tests.e2e.running import ROOT
 
@@ -63,6 +64,15 @@ def test_every_operation_is_told() -> None:
         assert inputs == kinds.inputs_of(name)
         named = re.findall(r"`(\w+)`", options)
         assert named == [option.name for option in kinds.options_of(name)], name
+
+
+def test_every_measure_of_select_is_told_with_its_unit_and_range() -> None:
+    (row,) = re.findall(r"^\| `select` .*", README, re.MULTILINE)
+    told = dict(re.findall(r"(\w+) \(([^)]+)\)", row))
+    assert set(told) == set(MOST) == set(get_args(Measure))
+    assert {name for name, unit in told.items() if unit.endswith("0..1")} == {
+        name for name, most in MOST.items() if most == 1
+    }
 
 
 def test_the_pipeline_that_is_told_is_the_one_that_ships() -> None:

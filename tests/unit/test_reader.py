@@ -146,6 +146,13 @@ NODES = {
     "{op: select, measure: weight, below: [1]}": "measure: input should be 'aspect', 'size'",
     "{op: select, measure: size, below: []}": "below: list should have at least 1 item",
     "{op: select, measure: size, below: [2, 1]}": "below: each must be above the one before",
+    "{op: select, measure: brightness, below: [120]}": (
+        "below: limits of brightness are above 0, up to 1, got [120]"
+    ),
+    "{op: select, measure: area, below: [0.5, 1.1]}": "below: limits of area are above 0, up to 1",
+    "{op: select, measure: aspect, below: [-1]}": "below: limits of aspect are above 0, got [-1]",
+    "{op: select, measure: size, below: [0, 9]}": "below: limits of size are above 0, got [0, 9]",
+    "{op: select, measure: weight, below: [-1]}": "measure: input should be 'aspect', 'size'",
     "{op: blend, weights: [0]}": "weights.0: input should be greater than 0, got 0",
     "{model: dots, radius: 1}": "there is no 'radius' here; there are inputs, model, on_error",
     "{model: ''}": "model: string should have at least 1 character",
