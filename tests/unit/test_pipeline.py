@@ -160,6 +160,35 @@ three: {nodes: {a: {model: brightness}}, output: a}
     assert [problem.partition(": ")[0] for problem in problems] == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize(
+    ("header", "lines"),
+    [
+        ("output: zzz\n  timout: 5", "1359"),
+        ("output: out\n  timeout: -1", "359"),
+        ("ouput: out", "358"),
+        ("description: x", "135"),
+    ],
+)
+def test_all_faults_of_a_pipeline_are_told_at_once_by_line(
+    models: Path, tmp_path: Path, header: str, lines: str
+) -> None:
+    text = f"""\
+p:
+  nodes:
+    a: {{model: nothing}}
+    b: {{model: same}}
+    c: {{op: blend, inputs: [a, d], weights: [1, 1]}}
+    out: {{model: same, inputs: [b]}}
+
+  {header}
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(models, tmp_path, text)
+
+    problems = [problem.partition("yaml:")[2] for problem in caught.value.problems]
+    assert "".join(problem.partition(": ")[0] for problem in problems) == lines
+
+
 def test_without_a_file_there_are_no_pipelines(tmp_path: Path) -> None:
     assert catalog.find_pipelines("", tmp_path / "models").graphs == []
 
