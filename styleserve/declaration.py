@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+PIPELINES = "pipelines.yaml"
 IMAGE = "image"  # the name under which every node finds the picture of the request
 
 
@@ -66,6 +67,14 @@ class Declaration:
         """Note what is wrong in a line; `node` may be empty."""
         inner = f"node {node}: " if node else ""
         self._noted.append((line, f"{self.path}:{line}: pipeline {pipeline}: {inner}{what}"))
+
+
+def find_file(setting: str, models: Path) -> Path | None:
+    """Return the file that `setting` names, or, if empty, one in the folder `models` or beside."""
+    if setting:
+        return Path(setting)
+    usual = (folder / PIPELINES for folder in (models, models.absolute().parent))
+    return next((path for path in usual if path.exists()), None)
 
 
 def suggest(wrong: str, known: Iterable[str]) -> str:
