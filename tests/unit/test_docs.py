@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -56,6 +57,12 @@ def test_the_embedded_styles_are_named() -> None:
     assert [name for name in raw if f"`{name}`" not in README] == []
 
 
+def test_every_alert_is_told() -> None:
+    (told,) = re.findall(r"\(deploy/monitoring/rules\.yml\): ([^.]+)\.", README)
+    (group,) = yaml.safe_load((ROOT / "deploy/monitoring/rules.yml").read_text())["groups"]
+    assert len(told.split(",")) == len(group["rules"])
+
+
 def test_every_operation_is_told() -> None:
     table = README.partition("<!-- operations")[2].partition("<!-- end of operations")[0]
     told = re.findall(r"^\| `(\w+)` \| (.+) \| (.*) \| (.+) \|$", table, re.MULTILINE)
@@ -64,6 +71,17 @@ def test_every_operation_is_told() -> None:
         assert inputs == kinds.inputs_of(name)
         named = re.findall(r"`(\w+)`", options)
         assert named == [option.name for option in kinds.options_of(name)], name
+
+
+def test_every_node_that_is_told_can_be_read(tmp_path: Path) -> None:
+    told = re.findall(r"`(\{(?:model|op): [^`]*)`", README)
+    assert any("on_error" in node for node in told)
+    file = tmp_path / "pipelines.yaml"
+    for node in told:
+        file.write_text(f"p: {{nodes: {{plain: {{op: invert}}, a: {node}}}, output: a}}")
+        declared = reader.read(file)
+        wiring.check(declared, {"swirl": "image"})
+        assert declared.faults == []
 
 
 def test_every_measure_of_select_is_told_with_its_unit_and_range() -> None:
