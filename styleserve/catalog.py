@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from styleserve import reader, wiring
-from styleserve.declaration import Declaration
+from styleserve.declaration import Declaration, find_file
 from styleserve.errors import ConfigError, ModelError, unreadable
 from styleserve.image import Image
 from styleserve.kinds import Kind
@@ -18,7 +18,6 @@ from styleserve.runtime import Runtime
 
 LOGGER = logging.getLogger(__name__)
 
-PIPELINES = "pipelines.yaml"
 RESERVED = "catalog"  # the model that lists the others
 ALLOWED_CHARACTERS = "letters, digits, '.', '_' and '-'"
 ALLOWED_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -76,9 +75,8 @@ def find_pipelines(setting: str, models: Path) -> Declaration:
     Raises:
         ConfigError: if there is no such file, or it is no YAML.
     """
-    usual = [folder / PIPELINES for folder in (models, models.absolute().parent)]
-    found = [Path(setting)] if setting else [path for path in usual if path.exists()]
-    return reader.read(found[0]) if found else Declaration()
+    path = find_file(setting, models)
+    return reader.read(path) if path else Declaration()
 
 
 def load_catalog(models: Mapping[str, Path], declared: Declaration, runtime: Runtime) -> Catalog:

@@ -6,9 +6,11 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+PIPELINES = "pipelines.yaml"
 IMAGE = "image"  # the name under which every node finds the picture of the request
 
 
@@ -43,7 +45,7 @@ class Graph:
     line: int
     description: str
     nodes: Mapping[str, Node]
-    output: str
+    output: str  # empty where it could not be read
     timeout_s: float
 
 
@@ -54,16 +56,34 @@ class Declaration:
     path: Path | None = None
     lines: dict[str, int] = field(default_factory=dict)  # where each pipeline begins
     graphs: list[Graph] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    _noted: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong, in the order of the lines."""
+        return [what for _, what in sorted(self._noted, key=itemgetter(0))]
 
     def fault(self, line: int, pipeline: str, node: str, what: str) -> None:
         """Note what is wrong in a line; `node` may be empty."""
         inner = f"node {node}: " if node else ""
-        self.faults.append(f"{self.path}:{line}: pipeline {pipeline}: {inner}{what}")
+        self._noted.append((line, f"{self.path}:{line}: pipeline {pipeline}: {inner}{what}"))
+
+
+def find_file(setting: str, models: Path) -> Path | None:
+    """Return the file that `setting` names, or, if empty, one in the folder `models` or beside."""
+    if setting:
+        return Path(setting)
+    usual = (folder / PIPELINES for folder in (models, models.absolute().parent))
+    return next((path for path in usual if path.exists()), None)
 
 
 def suggest(wrong: str, known: Iterable[str]) -> str:
     """Say what may have been meant by `wrong`."""
     names = sorted(known)
-    near = difflib.get_close_matches(wrong, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+    near = nearest(wrong, names)
+    return f"did you mean {near}?" if near else f"there are {', '.join(names) or 'none'}"
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """Return the name that is nearly `wrong`, or nothing."""
+    return "".join(difflib.get_close_matches(wrong, sorted(known), n=1))

@@ -6,12 +6,13 @@ say, so that a new operation is one more function in `OPERATIONS`. All raise Inf
 inputs differ in size that must not.
 """
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import cv2
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from styleserve import image as pictures
@@ -24,6 +25,7 @@ Value = Image | Mask
 TURNS = {90: cv2.ROTATE_90_CLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_COUNTERCLOCKWISE}
 AXES = {"horizontal": 1, "vertical": 0}
 LARGEST_SCALE = 4.0
+MOST = {"aspect": math.inf, "size": math.inf, "brightness": 1, "area": 1}
 MOST_PIXELS = 100_000_000  # several enlargements in a row multiply
 
 
@@ -34,16 +36,22 @@ def _check_region(region: tuple[float, float, float, float]) -> tuple[float, flo
     return region
 
 
-def _check_order(limits: list[float]) -> list[float]:
+def _check_limits(limits: list[float], info: ValidationInfo) -> list[float]:
     if limits != sorted(set(limits)):
         raise PydanticCustomError("order", "each must be above the one before it")
+    if measure := info.data.get("measure"):  # else that is the fault to tell
+        most = MOST[measure]
+        if limits[0] <= 0 or limits[-1] > most:
+            end = f", up to {most:g}" if most < math.inf else ""
+            about = {"measure": measure, "end": end}
+            raise PydanticCustomError("range", "limits of {measure} are above 0{end}", about)
     return limits
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weights = list[Annotated[float, Field(gt=0, le=1e6)]]
 Region = Annotated[tuple[Share, Share, Share, Share], AfterValidator(_check_region)]
-Limits = Annotated[list[float], Field(min_length=1), AfterValidator(_check_order)]
+Limits = Annotated[list[float], Field(min_length=1), AfterValidator(_check_limits)]
 Measure = Literal["aspect", "size", "brightness", "area"]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from styleserve import diagram, reader
-from styleserve.declaration import Graph, Node
+from styleserve import diagram, reader, settings
+from styleserve.declaration import PIPELINES, Graph, Node, find_file
 from styleserve.errors import HIDDEN, ConfigError, InferenceError, RequestError
 from styleserve.execution import SELECT, Execution, IsOver, Values
 from styleserve.image import Image
@@ -121,9 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Draw the declared pipelines as Mermaid flowcharts, in Markdown."""
     parser = argparse.ArgumentParser(prog="python -m styleserve.pipeline", description=main.__doc__)
     parser.add_argument("command", choices=["draw"])
-    parser.add_argument("file", type=Path, nargs="?", default=Path("models/pipelines.yaml"))
+    parser.add_argument("file", type=Path, nargs="?", help="if none, that of the server")
     try:
-        declared = reader.read(parser.parse_args(argv).file)
+        declared = reader.read(parser.parse_args(argv).file or _served_file())
         if declared.faults:
             raise ConfigError(*declared.faults)
     except ConfigError as error:
@@ -132,6 +132,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     for graph in declared.graphs:
         sys.stdout.write(f"## {graph.name}\n\n```mermaid\n{diagram.draw(graph)}```\n\n")
     return 0
+
+
+def _served_file() -> Path:
+    options = settings.load([])
+    if path := find_file(options.pipelines, options.models_dir):
+        return path
+    raise ConfigError(
+        f"no {PIPELINES} in {options.models_dir} or beside it; name the file: draw FILE, or set "
+        "STYLESERVE_PIPELINES"
+    )
 
 
 if __name__ == "__main__":

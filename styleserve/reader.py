@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from styleserve.declaration import IMAGE, Declaration, Graph, Node, suggest
+from styleserve.declaration import IMAGE, Declaration, Graph, Node, nearest, suggest
 from styleserve.errors import ConfigError
 from styleserve.kinds import options_of
 from styleserve.operations import OPERATIONS
@@ -25,7 +25,7 @@ class _Strict(BaseModel):
 class _Header(_Strict):
     description: str = ""
     nodes: dict[str, Any] = Field(min_length=1)
-    output: str
+    output: str = Field(min_length=1)
     timeout: float = Field(TIMEOUT_S, gt=0)
 
 
@@ -88,16 +88,16 @@ class _Reader:
         return self._declared
 
     def _read_graph(self, name: str, body: object) -> None:
+        """Read all that can be, so that one fault does not hide the others."""
         header = self._validate(_Header, body, (name,))
-        if header is None:
+        said = body if isinstance(body, dict) else {}
+        inner, output = said.get("nodes"), said.get("output")
+        if not inner or not isinstance(inner, dict):
             return
-        nodes = {
-            key: self._read_node(key, raw, (name, "nodes", key))
-            for key, raw in header.nodes.items()
-        }
-        line, about = self._line((name,)), header.description
-        graph = Graph(name, line, about, nodes, header.output, header.timeout)
-        self._declared.graphs.append(graph)
+        nodes = {key: self._read_node(key, raw, (name, "nodes", key)) for key, raw in inner.items()}
+        about, timeout = (header.description, header.timeout) if header else ("", TIMEOUT_S)
+        end = output if isinstance(output, str) else ""
+        self._declared.graphs.append(Graph(name, self._line((name,)), about, nodes, end, timeout))
 
     def _read_node(self, name: str, raw: object, at: At) -> Node:
         line = self._line(at)
@@ -127,8 +127,14 @@ class _Reader:
         try:
             return schema.model_validate(raw)
         except ValidationError as error:
-            for item in error.errors():
-                self._fault((*at, *item["loc"]), _told(item, schema))
+            items = error.errors()
+            unknown = [_where(item) for item in items if item["type"] == "extra_forbidden"]
+            meant = [nearest(name, schema.model_fields) for name in unknown]
+            for item in items:
+                is_missing = item["type"] == "missing"
+                if not (is_missing and _where(item) in meant):
+                    loc = item["loc"][:-1] if is_missing else item["loc"]
+                    self._fault((*at, *loc), _told(item, schema))
             return None
 
     def _plain(self, node: yaml.Node, at: At) -> Any:  # noqa: ANN401  whatever YAML can say
@@ -174,10 +180,14 @@ class _Reader:
 
 
 def _told(item: Any, schema: type[BaseModel]) -> str:  # noqa: ANN401  pydantic's ErrorDetails
-    where = ".".join(map(str, item["loc"]))
+    where = _where(item)
     if item["type"] == "missing":
         return f"{where} is missing"
     if item["type"] == "extra_forbidden":
         return f"there is no {where!r} here; {suggest(where, schema.model_fields)}"
     reason = item["msg"][:1].lower() + item["msg"][1:]
     return f"{where}: {reason}, got {item['input']!r}" if where else f"{reason}"
+
+
+def _where(item: Any) -> str:  # noqa: ANN401
+    return ".".join(map(str, item["loc"]))

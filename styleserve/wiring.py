@@ -72,7 +72,8 @@ class _Check:
         self._graph = graph
         self._declared = declared
         self._known = known
-        self._is_sound = not any(node.is_broken for node in graph.nodes.values())
+        is_broken = any(node.is_broken for node in graph.nodes.values())
+        self._is_sound = bool(graph.output) and not is_broken
 
     def run(self) -> None:
         self._check_names()
@@ -102,7 +103,7 @@ class _Check:
             if node.model and node.model not in self._known:
                 near = suggest(node.model, self._known)
                 self._fault(node, f"there is no model {node.model!r}; {near}")
-        if self._graph.output not in nodes:
+        if self._graph.output and self._graph.output not in nodes:
             near = suggest(self._graph.output, nodes)
             self._fault(None, f"its output {self._graph.output!r} is no node of it; {near}")
 

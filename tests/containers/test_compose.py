@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gradio_client import Client, handle_file
 
-from styleserve.catalog import PIPELINES
+from styleserve.declaration import PIPELINES
 from tests.containers.engine import PHOTO, Project, docker, kill_inside, running, wait
 
 TWICE = """

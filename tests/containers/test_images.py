@@ -14,7 +14,7 @@ import tritonclient.http as triton
 import yaml
 from PIL import Image as Pillow
 
-from styleserve.catalog import PIPELINES
+from styleserve.declaration import PIPELINES
 from styleserve.settings import ServerSettings
 from tests.containers.conftest import Run
 from tests.containers.engine import PHOTO, Container, docker, kill_inside, wait

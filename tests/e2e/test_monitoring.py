@@ -40,9 +40,11 @@ def alerts() -> list[str]:
 
 
 @pytest.fixture
-def busy(launch: Launch, tiny_folder: Path) -> Running:
-    """A server with answers, answers from the cache, and failures."""
-    running = launch(tiny_folder, cache_mb=8).wait_ready()
+def busy(launch: Launch, tiny_folder: Path, tmp_path: Path) -> Running:
+    """A server with answers, answers from the cache, a pipeline, and failures."""
+    declared = tmp_path / "pipelines.yaml"
+    declared.write_text("piped: {nodes: {out: {model: identity}}, output: out}")
+    running = launch(tiny_folder, cache_mb=8, pipelines=declared).wait_ready()
     call(running)
     return running
 
@@ -51,6 +53,8 @@ def call(running: Running) -> None:
     for strength in (1.0, 0.5):
         for _ in range(2):
             running.infer("identity", image=PICTURE, strength=strength)
+    fresh = np.random.default_rng().integers(0, 256, PICTURE.shape, np.uint8)
+    running.infer("piped", image=fresh)  # what comes from the cache runs no node
     wrong = {"name": "strength", "shape": [1], "datatype": "FP32", "data": [7]}
     status, _ = running.post("/v2/models/identity/infer", json.dumps({"inputs": [wrong]}))
     assert status == 400

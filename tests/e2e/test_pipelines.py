@@ -226,7 +226,7 @@ def test_faults_end_the_start_before_a_port_opens(launch: Launch, tmp_path: Path
     assert running.wait(20) == 2
     lines = [line for line in running.log.splitlines() if "cannot start: " in line]
     told = [line.partition("mine.yaml:")[2] for line in lines]
-    assert [each.partition(": ")[0] for each in told] == ["2", "1", "2", "2"]
+    assert [each.partition(": ")[0] for each in told] == ["1", "2", "2", "2"]
     assert "starting Triton" not in running.log
 
 

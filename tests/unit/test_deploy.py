@@ -14,7 +14,7 @@ import yaml
 from pydantic import SecretStr
 
 from styleserve import __version__, lifecycle, machine
-from styleserve.catalog import PIPELINES
+from styleserve.declaration import PIPELINES
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from styleserve.triton import DRAIN_TIMEOUT_S
 from tests.e2e.running import ROOT

@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -9,7 +11,7 @@ from pydantic import SecretStr
 
 from styleserve import diagram, kinds, reader, wiring
 from styleserve.catalog import served_name
-from styleserve.operations import OPERATIONS
+from styleserve.operations import MOST, OPERATIONS, Measure
 from styleserve.settings import PREFIX, ClientSettings, ServerSettings
 from tests.e2e.running import ROOT
 
@@ -55,6 +57,12 @@ def test_the_embedded_styles_are_named() -> None:
     assert [name for name in raw if f"`{name}`" not in README] == []
 
 
+def test_every_alert_is_told() -> None:
+    (told,) = re.findall(r"\(deploy/monitoring/rules\.yml\): ([^.]+)\.", README)
+    (group,) = yaml.safe_load((ROOT / "deploy/monitoring/rules.yml").read_text())["groups"]
+    assert len(told.split(",")) == len(group["rules"])
+
+
 def test_every_operation_is_told() -> None:
     table = README.partition("<!-- operations")[2].partition("<!-- end of operations")[0]
     told = re.findall(r"^\| `(\w+)` \| (.+) \| (.*) \| (.+) \|$", table, re.MULTILINE)
@@ -63,6 +71,26 @@ def test_every_operation_is_told() -> None:
         assert inputs == kinds.inputs_of(name)
         named = re.findall(r"`(\w+)`", options)
         assert named == [option.name for option in kinds.options_of(name)], name
+
+
+def test_every_node_that_is_told_can_be_read(tmp_path: Path) -> None:
+    told = re.findall(r"`(\{(?:model|op): [^`]*)`", README)
+    assert any("on_error" in node for node in told)
+    file = tmp_path / "pipelines.yaml"
+    for node in told:
+        file.write_text(f"p: {{nodes: {{plain: {{op: invert}}, a: {node}}}, output: a}}")
+        declared = reader.read(file)
+        wiring.check(declared, {"swirl": "image"})
+        assert declared.faults == []
+
+
+def test_every_measure_of_select_is_told_with_its_unit_and_range() -> None:
+    (row,) = re.findall(r"^\| `select` .*", README, re.MULTILINE)
+    told = dict(re.findall(r"(\w+) \(([^)]+)\)", row))
+    assert set(told) == set(MOST) == set(get_args(Measure))
+    assert {name for name, unit in told.items() if unit.endswith("0..1")} == {
+        name for name, most in MOST.items() if most == 1
+    }
 
 
 def test_the_pipeline_that_is_told_is_the_one_that_ships() -> None:

@@ -160,6 +160,35 @@ three: {nodes: {a: {model: brightness}}, output: a}
     assert [problem.partition(": ")[0] for problem in problems] == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize(
+    ("header", "lines"),
+    [
+        ("output: zzz\n  timout: 5", "1359"),
+        ("output: out\n  timeout: -1", "359"),
+        ("ouput: out", "358"),
+        ("description: x", "135"),
+    ],
+)
+def test_all_faults_of_a_pipeline_are_told_at_once_by_line(
+    models: Path, tmp_path: Path, header: str, lines: str
+) -> None:
+    text = f"""\
+p:
+  nodes:
+    a: {{model: nothing}}
+    b: {{model: same}}
+    c: {{op: blend, inputs: [a, d], weights: [1, 1]}}
+    out: {{model: same, inputs: [b]}}
+
+  {header}
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(models, tmp_path, text)
+
+    problems = [problem.partition("yaml:")[2] for problem in caught.value.problems]
+    assert "".join(problem.partition(": ")[0] for problem in problems) == lines
+
+
 def test_without_a_file_there_are_no_pipelines(tmp_path: Path) -> None:
     assert catalog.find_pipelines("", tmp_path / "models").graphs == []
 
@@ -323,3 +352,48 @@ def test_a_file_that_cannot_be_drawn_is_told(
 
     assert pipeline.main(["draw", str(file)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {file}:1: pipeline p: nodes is missing\n")
+
+
+@pytest.mark.parametrize("place", ["beside", "among", "named"])
+def test_draw_finds_the_file_as_the_server_does(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    place: str,
+) -> None:
+    (tmp_path / "models").mkdir()
+    places = {
+        "beside": tmp_path / "pipelines.yaml",
+        "among": tmp_path / "models" / "pipelines.yaml",
+        "named": tmp_path / "mine.yaml",
+    }
+    for name in list(places)[: list(places).index(place) + 1]:  # each goes before the last
+        places[name].write_text(f"{name}: {{nodes: {{a: {{model: same}}}}, output: a}}")
+    monkeypatch.setenv("STYLESERVE_MODELS_DIR", str(tmp_path / "models"))
+    if place == "named":
+        monkeypatch.setenv("STYLESERVE_PIPELINES", str(places[place]))
+
+    assert drawn(capsys).startswith(f"## {place}\n")
+    assert drawn(capsys, str(places["beside"])).startswith("## beside\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("MODELS_DIR", "{}/models", "no pipelines.yaml in {}/models or beside it; name the file"),
+        ("PIPELINES", "{}/other.yaml", "{}/other.yaml cannot be read: "),
+        ("PIPELINE", "x", "STYLESERVE_PIPELINE is no setting of this server"),
+    ],
+)
+def test_draw_tells_where_it_looked(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    value: str,
+    told: str,
+) -> None:
+    monkeypatch.setenv(f"STYLESERVE_{name}", value.format(tmp_path))
+
+    assert pipeline.main(["draw"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {told.format(tmp_path)}")

@@ -119,6 +119,12 @@ def test_a_binary_file_is_refused(tmp_path: Path, data: bytes) -> None:
             "p:\n  nodes: {a: {model: b}}\n  output: a\n  timeout: 0",
             "4: pipeline p: timeout: input should be greater than 0, got 0",
         ),
+        ("p: {nodes: {a: {model: b}}, output: ''}", "1: pipeline p: output: string should have"),
+        ("p: {nodes: {a: {model: b}}, output: 3}", "1: pipeline p: output: input should be"),
+        (
+            "p: {nodes: {a: {model: b}}, ouput: a}",
+            "1: pipeline p: there is no 'ouput' here; did you mean output?",
+        ),
     ],
 )
 def test_a_pipeline_that_is_none(tmp_path: Path, text: str, told: str) -> None:
@@ -140,12 +146,20 @@ NODES = {
     "{op: blur, radius: wide}": "radius: input should be a valid number",
     "{op: rotate, degrees: 45}": "degrees: input should be 90, 180 or 270, got 45",
     "{op: flip, axis: up}": "axis: input should be 'horizontal' or 'vertical', got 'up'",
+    "{op: blur, radus: 0.1}": "there is no 'radus' here; did you mean radius?",
     "{op: crop, region: [0, 0, 1]}": "region.3 is missing",
     "{op: crop, region: [0.5, 0, 0.5, 1]}": "region: left must be below right",
     "{op: crop, region: [0, 0, 1, 2]}": "region.3: input should be less than or equal to 1, got 2",
     "{op: select, measure: weight, below: [1]}": "measure: input should be 'aspect', 'size'",
     "{op: select, measure: size, below: []}": "below: list should have at least 1 item",
     "{op: select, measure: size, below: [2, 1]}": "below: each must be above the one before",
+    "{op: select, measure: brightness, below: [120]}": (
+        "below: limits of brightness are above 0, up to 1, got [120]"
+    ),
+    "{op: select, measure: area, below: [0.5, 1.1]}": "below: limits of area are above 0, up to 1",
+    "{op: select, measure: aspect, below: [-1]}": "below: limits of aspect are above 0, got [-1]",
+    "{op: select, measure: size, below: [0, 9]}": "below: limits of size are above 0, got [0, 9]",
+    "{op: select, measure: weight, below: [-1]}": "measure: input should be 'aspect', 'size'",
     "{op: blend, weights: [0]}": "weights.0: input should be greater than 0, got 0",
     "{model: dots, radius: 1}": "there is no 'radius' here; there are inputs, model, on_error",
     "{model: ''}": "model: string should have at least 1 character",
@@ -185,3 +199,20 @@ three:
 
     lines = [fault.partition(": ")[0] for fault in told]
     assert lines == ["3", "3", "4", "6", "6", "8"]
+
+
+@pytest.mark.parametrize("header", ["timout: 5", "timeout: 0", "description: [1]", "x: 1"])
+def test_a_fault_of_a_pipeline_hides_none_of_its_nodes(tmp_path: Path, header: str) -> None:
+    text = f"p:\n  nodes:\n    a: {{op: blur}}\n    b: {{op: none}}\n  output: b\n  {header}\n"
+
+    told = faults(tmp_path, text)
+
+    assert [fault.partition(": ")[0] for fault in told] == ["3", "4", "6"]
+
+
+@pytest.mark.parametrize("sigma", ["inputz: [a]", "sigma: 2"])
+def test_what_is_missing_is_told_beside_what_is_not_meant_by_it(tmp_path: Path, sigma: str) -> None:
+    told = faults(tmp_path, f"p:\n  output: a\n  nodes:\n    a: {{op: blur, {sigma}}}\n")
+
+    assert any("radius is missing" in fault for fault in told)
+    assert len(told) == 2
