@@ -34,6 +34,9 @@ def choose(reference: Network, runtime: Runtime) -> Network:
                 LOGGER.warning("%s: %s", reference.path, _too_far(measured))
                 continue
         network.fidelity = measured
+        if backend.precision != "fp32":
+            on_gpu = backend.providers[0] in GPU
+            network.exact = reference.on(Backend(backend.providers)) if on_gpu else reference
         return network
     raise ModelError(f"{reference.path}: {_too_far(measured)}; set STYLESERVE_PRECISION=auto")
 

@@ -17,6 +17,20 @@ Mask = NDArray[np.float32]
 Either = TypeVar("Either", Image, Mask)
 
 CHANNELS = 3
+TILE_PX = 16
+
+
+def is_smooth(image: Image) -> bool:
+    """Tell whether a good part of a picture (uint8 HxWx3) has hardly any texture: sky, fog, paper.
+
+    A style makes texture of next to nothing there, so that rounding shows. The limits are from
+    100 pictures, in bf16 against fp32: the smooth ones have 13 to 50 dB, the others 44 and more.
+    """
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    texture = cv2.absdiff(grey, cv2.blur(grey, (9, 9)))
+    height, width = (max(side // TILE_PX, 1) for side in grey.shape)
+    tiles = cv2.resize(texture, (width, height), interpolation=cv2.INTER_AREA)
+    return bool(tiles.mean() < 3 or (tiles < 0.5).mean() > 0.22)  # levels of 255
 
 
 def check(image: NDArray[np.generic], max_pixels: int) -> Image:
@@ -58,9 +72,13 @@ class Frame:
 
     def undo(self, canvas: Either) -> Either:
         """Cut the picture or mask out of `canvas` and bring it back to its original size."""
+        return resize(self.inside(canvas), self.original)
+
+    def inside(self, canvas: Either) -> Either:
+        """Cut the picture or mask out of `canvas`, without the border."""
         top, left = self.offset
         height, width = self.fitted
-        return resize(canvas[top : top + height, left : left + width], self.original)
+        return canvas[top : top + height, left : left + width]
 
 
 def fit_native(image: Image, max_side: int, multiple: int, min_side: int) -> tuple[Image, Frame]:

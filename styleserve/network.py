@@ -1,8 +1,6 @@
 """One ONNX file as a function from a picture to planes of numbers of the same size."""
 
 import copy
-import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from styleserve import image as pictures
-from styleserve import memory, metadata
+from styleserve import metadata
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Frame, Image, Mask
 from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
-from styleserve.runtime import REFERENCE, Backend, Runtime, reason
-
-LOGGER = logging.getLogger(__name__)
+from styleserve.runtime import REFERENCE, Backend, Runtime
+from styleserve.session import Session
 
 Planes = NDArray[np.float32]
 
 WARM_UP_SIDE = 256
-LARGE_PIXELS, PAUSE_S = 500_000, 30.0  # what is kept for smaller pictures may stay
 CHANNELS, MASK_CHANNELS = 3, 1
 OUTPUT_CHANNELS = CHANNELS, MASK_CHANNELS
 
@@ -44,8 +40,8 @@ class Network:
         self.path = path
         self._runtime = runtime
         self._load(REFERENCE)
-        self._metadata = self._session.get_modelmeta().custom_metadata_map
-        self._input, self._output, self._size = self._signature()
+        self._metadata = self._session.onnx.get_modelmeta().custom_metadata_map
+        self._size = self._fixed_size()
         self._multiple = 1 if self._size else self._find_multiple()
 
     def on(self, backend: Backend) -> "Network":
@@ -59,17 +55,14 @@ class Network:
         return other
 
     def _load(self, backend: Backend) -> None:
-        self._backend = backend
-        self._session = self._runtime.open(self.path, backend)
-        self._version = _version(self.path)
-        self._rest: threading.Timer | None = None
-        self._lock = threading.Lock()
+        self._session = Session(self.path, self._runtime, backend)
         self.fidelity: dict[str, float] = {}  # dB from the reference, by backend
+        self.exact: Network | None = None  # for smooth pictures, if this one rounds
 
     @property
     def gives_mask(self) -> bool:
         """Tell whether the file declares one channel as its output."""
-        return bool(self._session.get_outputs()[0].shape[1] == MASK_CHANNELS)
+        return bool(self._session.onnx.get_outputs()[0].shape[1] == MASK_CHANNELS)
 
     def __call__(self, image: Image, max_side: int, channels: int) -> tuple[Planes, Frame]:
         """Run on `image`, at the most at `max_side` pixels (0: no limit).
@@ -84,6 +77,8 @@ class Network:
             canvas, frame = pictures.fit_fixed(image, self._size)
         else:
             canvas, frame = pictures.fit_native(image, max_side, self._multiple, SMALLEST_SIDE_PX)
+        if self.exact and pictures.is_smooth(frame.inside(canvas)):
+            return self.exact._run(canvas, channels), frame
         return self._run(canvas, channels), frame
 
     def warm_up(self, model: Callable[[Image, int], Image | Mask], promise: str) -> None:
@@ -104,15 +99,15 @@ class Network:
             "description": self._metadata.get(metadata.DESCRIPTION, ""),
             "size": "x".join(map(str, reversed(self._size))) if self._size else "any",
             "multiple": self._multiple,
-            "provider": self._session.get_providers()[0],
-            "precision": self._backend.precision,
+            "provider": self._session.onnx.get_providers()[0],
+            "precision": self._session.backend.precision,
             "psnr_db": self.fidelity,
             "opset": self._metadata.get(metadata.OPSET, "unknown"),
             "source_sha256": self._metadata.get(metadata.SOURCE_SHA256, "unknown"),
         }
 
-    def _signature(self) -> tuple[str, str, tuple[int, int] | None]:
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+    def _fixed_size(self) -> tuple[int, int] | None:
+        inputs, outputs = self._session.onnx.get_inputs(), self._session.onnx.get_outputs()
         found = ", ".join(f"{t.name} {t.type} {t.shape}" for t in (*inputs, *outputs))
         one_each = len(inputs) == len(outputs) == 1
         if not one_each or not _is(inputs[0], CHANNELS) or not _is(outputs[0], *OUTPUT_CHANNELS):
@@ -126,7 +121,7 @@ class Network:
             raise ModelError(
                 f"{self.path}: its input {inputs[0].shape} fixes one side only; fix both or none"
             )
-        return inputs[0].name, outputs[0].name, (size[0], size[1]) if size else None
+        return (size[0], size[1]) if size else None
 
     def _find_multiple(self) -> int:
         told = self._metadata.get(metadata.SIZE_MULTIPLE)
@@ -140,48 +135,20 @@ class Network:
             )
         return multiple
 
-    def _infer(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
-        try:
-            with self._runtime.gate:
-                answer = self._session.run([self._output], {self._input: tensor})[0]
-        except Exception as error:
-            height, width = tensor.shape[2:]
-            raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
-        if tensor[0, 0].size > LARGE_PIXELS:
-            self._rest_later()
-        return np.asarray(answer, dtype=np.float32)
-
-    def _rest_later(self) -> None:
-        with self._lock:
-            if self._rest:
-                self._rest.cancel()
-            self._rest = threading.Timer(PAUSE_S, self._give_memory_back)
-            self._rest.daemon = True
-            self._rest.start()
-
-    def _give_memory_back(self) -> None:
-        """Forget what large pictures needed; OpenVINO does if the file is loaded anew."""
-        try:
-            if self._backend.keeps_memory and _version(self.path) == self._version:
-                self._session = self._runtime.open(self.path, self._backend)
-        except (ModelError, OSError) as error:
-            LOGGER.warning("%s keeps the memory of large pictures: %s", self.path, error)
-        memory.give_back()
+    def _infer(self, tensor: Planes) -> Planes:
+        return self._session.run(lambda: tensor)
 
     def _run(self, canvas: Image, channels: int) -> Planes:
         height, width = canvas.shape[:2]
-        answer = self._infer(np.asarray(cv2.dnn.blobFromImage(canvas), dtype=np.float32))
+        answer = self._session.run(
+            lambda: np.asarray(cv2.dnn.blobFromImage(canvas), dtype=np.float32)
+        )
         if answer.shape != (1, channels, height, width):
             raise InferenceError(f"it answered {answer.shape} to a {width}x{height} picture")
         if not np.isfinite(answer).all():
             raise InferenceError(f"it answered values that are no numbers at {width}x{height}")
         planes: Planes = answer[0]
         return planes
-
-
-def _version(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns
 
 
 def _is(tensor: Any, *allowed: int) -> bool:  # noqa: ANN401  onnxruntime's NodeArg is untyped

@@ -15,7 +15,7 @@ from styleserve.errors import HIDDEN, ConfigError, InferenceError, RequestError
 from styleserve.execution import SELECT, Execution, IsOver, Values
 from styleserve.image import Image
 from styleserve.operations import OPERATIONS, Value, choose
-from styleserve.ticket import CURRENT, NOBODY, Ticket
+from styleserve.ticket import CURRENT, IS_OVER, NOBODY, Ticket
 
 MOST_THREADS = 1024
 
@@ -82,6 +82,7 @@ class Pipeline:
         """Run a node; count it, and name it where it fails."""
         where = f"pipeline {self._graph.name}: node {node.name}: "
         start, failed = time.perf_counter(), True
+        IS_OVER.set(is_over)
         try:
             result = self._call(replace(request, is_gone=is_over), node, values)
             failed = False
@@ -92,7 +93,7 @@ class Pipeline:
             raise InferenceError(f"{where}{HIDDEN}") from error
         finally:
             seconds = time.perf_counter() - start
-            figures = {"count": 1, "failure": int(failed), "seconds": seconds}
+            figures = {"count": 1, "failure": int(failed and not is_over()), "seconds": seconds}
             for kind, value in figures.items():
                 labels = {"model": self._graph.name, "node": node.name}
                 request.ticket.add(f"styleserve_node_{kind}", value, **labels)

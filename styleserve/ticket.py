@@ -8,6 +8,7 @@ code, named after the worker: it answers one request at a time, so that no two r
 import contextlib
 import json
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -54,4 +55,6 @@ class Ticket:
 
 
 NOBODY = Ticket()
+# Whether what a thread does is of use to nobody any more.
+IS_OVER: ContextVar[Callable[[], bool]] = ContextVar("is_over", default=lambda: False)
 CURRENT: ContextVar[Ticket] = ContextVar("ticket")  # of the request that a thread answers

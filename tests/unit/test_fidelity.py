@@ -17,6 +17,7 @@ from styleserve.model import load_model
 from styleserve.probe import Tensor
 from styleserve.runtime import PROVIDERS, REFERENCE, Backend, Runtime
 from tests import tiny_models as tiny
+from tests.pictures import noise
 
 BF16, FP32 = Backend(("openvino", "cpu"), "bf16"), Backend(("openvino", "cpu"))
 TF32 = Backend(("cuda", "cpu"), "tf32")
@@ -124,3 +125,15 @@ def test_openvino_gives_the_pictures_of_fp32(tmp_path: Path, made: ModelProto) -
     assert told["provider"] == PROVIDERS["openvino"]
     has_bf16 = bool(runtime.CPU_BF16 & runtime._cpu_flags())
     assert told["precision"] == ("bf16" if has_bf16 else "fp32")
+
+
+@pytest.mark.parametrize("size", [None, (48, 32)])
+def test_a_smooth_picture_is_left_to_the_reference(
+    tmp_path: Path, size: tuple[int, int] | None
+) -> None:
+    path = tiny.save(tiny.identity(size), tmp_path / "a-9.onnx")
+    fast, exact = load_model(path, skewed({BF16: HIDDEN})), load_model(path, skewed({}))
+    plain, busy = np.full((60, 50, 3), 99, np.uint8), noise(60, 50)
+
+    assert (fast(plain, 0) == exact(plain, 0)).all()
+    assert (fast(busy, 0) != exact(busy, 0)).any()

@@ -1,6 +1,7 @@
 """Check, fit, undo, colours: pure functions on pictures, at every size."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -305,3 +306,42 @@ def test_a_picture_given_is_never_written_to(work: Callable[[Image], object]) ->
     work(picture)
 
     assert (picture == noise(30, 40)).all()
+
+
+# --- smooth pictures
+
+
+def _astronaut() -> Image:
+    file = Path(__file__).parents[2] / "docs" / "examples" / "astronaut.jpg"
+    return np.asarray(cv2.cvtColor(cv2.imread(str(file)), cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def _dim(image: Image, factor: float) -> Image:
+    return np.asarray(image * factor, dtype=np.uint8)
+
+
+def _with_sky(image: Image) -> Image:
+    y = np.arange(image.shape[0])[:, None, None] * 100 // image.shape[0]
+    sky = np.broadcast_to(y + np.array([100, 140, 155]), image.shape).astype(np.uint8)
+    return np.concatenate([sky[: len(image) // 2], image[len(image) // 2 :]])
+
+
+@pytest.mark.parametrize(
+    ("change", "smooth"),
+    [
+        (lambda image: image, False),
+        (lambda image: _dim(image, 0.5), False),
+        (lambda image: image // 2 + 90, False),
+        (lambda image: _dim(image, 0.1), True),  # a fade
+        (lambda image: _dim(image, 0.1) + np.uint8(200), True),  # fog
+        (lambda image: cv2.GaussianBlur(image, (0, 0), 8), True),
+        (_with_sky, True),
+        (lambda image: np.full_like(image, 255), True),
+        (lambda image: image[:1, :1], True),
+        (lambda image: image[:5, :300], False),
+    ],
+)
+def test_pictures_with_hardly_any_texture_are_smooth(
+    change: Callable[[Image], Image], smooth: bool
+) -> None:
+    assert pictures.is_smooth(change(_astronaut())) == smooth

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
-from styleserve import convert, metadata, network
+from styleserve import convert, metadata
 from styleserve.errors import InferenceError, ModelError
 from styleserve.model import MaskModel, StyleModel, load_model
 from styleserve.network import Network
@@ -460,83 +460,6 @@ def test_a_failed_run_gives_its_place_back(tmp_path: Path) -> None:
     runtime.before_run.clear()
 
     assert (model(noise(40, 50), 0) == noise(40, 50)).all()
-
-
-# --- memory that OpenVINO keeps
-
-
-class ManualTimer:
-    """Fires when a test says so."""
-
-    waiting: ClassVar[list["ManualTimer"]] = []
-    daemon = False
-
-    def __init__(self, pause_s: float, act: Callable[[], None]) -> None:
-        self.act = act
-
-    def start(self) -> None:
-        self.waiting.append(self)
-
-    def cancel(self) -> None:
-        if self in self.waiting:
-            self.waiting.remove(self)
-
-    @classmethod
-    def fire(cls) -> None:
-        while cls.waiting:
-            cls.waiting.pop().act()
-
-
-@pytest.fixture
-def keeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StyleModel, "SpyRuntime"]:
-    """Make a model on a backend that keeps memory; a picture of 50 x 50 is large for it."""
-    monkeypatch.setattr(threading, "Timer", ManualTimer)
-    runtime = spying()
-    path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
-    model = StyleModel(Network(path, runtime).on(Backend(("openvino", "cpu"))))
-    monkeypatch.setattr(network, "LARGE_PIXELS", 2000)
-    runtime.opened.clear()
-    return model, runtime
-
-
-def test_a_model_is_loaded_anew_once_after_the_last_large_picture(
-    keeping: tuple[StyleModel, "SpyRuntime"],
-) -> None:
-    model, runtime = keeping
-    for _ in range(3):
-        model(noise(50, 50), 0)
-
-    assert runtime.opened == []
-    ManualTimer.fire()
-    assert len(runtime.opened) == 1
-    assert (model(noise(40, 50), 0) == noise(40, 50)).all()
-
-
-def test_small_pictures_load_nothing_anew(keeping: tuple[StyleModel, "SpyRuntime"]) -> None:
-    model, runtime = keeping
-    model(noise(32, 32), 0)
-    ManualTimer.fire()
-
-    assert runtime.opened == []
-
-
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_file_that_has_changed_since_is_not_loaded(
-    keeping: tuple[StyleModel, "SpyRuntime"],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    gone: bool,
-) -> None:
-    model, runtime = keeping
-    (tmp_path / "a-9.onnx").unlink()
-    if not gone:
-        tiny.save(tiny.invert(), tmp_path / "a-9.onnx")
-    model(noise(50, 50), 0)
-    ManualTimer.fire()
-
-    assert runtime.opened == []
-    assert (model(noise(40, 50), 0) == noise(40, 50)).all()
-    assert ("keeps the memory" in caplog.text) == gone
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""A model file loaded on one backend: its runs take turns, and what they leave is given back."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from styleserve import memory
+from styleserve.errors import InferenceError, ModelError, RequestError
+from styleserve.runtime import Backend, Runtime, reason
+from styleserve.ticket import IS_OVER
+
+LOGGER = logging.getLogger(__name__)
+
+POLL_S = 0.1  # between two looks at whether the caller is still there
+# OpenVINO keeps what the largest picture needed, and up to half a MiB for each size.
+LARGE_PIXELS, MANY_SIZES = 500_000, 100
+PAUSE_S = 30.0  # after the last large picture
+
+Tensor = NDArray[np.float32]
+
+
+class Session:
+    """An ONNX Runtime session with one input and one output."""
+
+    def __init__(self, path: Path, runtime: Runtime, backend: Backend) -> None:
+        """Load the file.
+
+        Raises:
+            ModelError: if it cannot be loaded.
+        """
+        self.path = path
+        self.backend = backend
+        self._runtime = runtime
+        self.onnx = runtime.open(path, backend)  # another one after a rest
+        self._version = _version(path)
+        self._sizes: set[tuple[int, ...]] = set()  # since it was loaded
+        self._rest: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def run(self, make: Callable[[], Tensor]) -> Tensor:
+        """Return the answer to the tensor 1x3xHxW that `make` makes when it is this run's turn.
+
+        Raises:
+            InferenceError: if the network fails.
+            RequestError: if nobody waits for the answer any more.
+        """
+        with self._turn():
+            tensor = make()
+            (given,), (asked,) = self.onnx.get_inputs(), self.onnx.get_outputs()
+            try:
+                answer = self.onnx.run([asked.name], {given.name: tensor})[0]
+            except Exception as error:
+                height, width = tensor.shape[2:]
+                raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
+        self._sizes.add(tensor.shape)
+        if len(self._sizes) > MANY_SIZES:
+            self._rest_in(0)
+        elif tensor[0, 0].size > LARGE_PIXELS:
+            self._rest_in(PAUSE_S)
+        return np.asarray(answer, dtype=np.float32)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        is_over = IS_OVER.get()
+        while not self._runtime.gate.acquire(timeout=POLL_S):
+            _check(is_over)
+        try:
+            _check(is_over)
+            yield
+        finally:
+            self._runtime.gate.release()
+
+    def _rest_in(self, pause_s: float) -> None:
+        with self._lock:
+            if self._rest:
+                self._rest.cancel()
+            self._rest = threading.Timer(pause_s, self._give_memory_back)
+            self._rest.daemon = True
+            self._rest.start()
+
+    def _give_memory_back(self) -> None:
+        """Forget what past pictures needed; OpenVINO does if the file is loaded anew."""
+        self._sizes.clear()
+        try:
+            if self.backend.keeps_memory:
+                if _version(self.path) != self._version:
+                    raise ModelError("it has changed since")
+                self.onnx = self._runtime.open(self.path, self.backend)
+        except (ModelError, OSError) as error:
+            LOGGER.warning("%s keeps the memory of past pictures: %s", self.path, error)
+        memory.give_back()
+
+
+def _check(is_over: Callable[[], bool]) -> None:
+    if is_over():
+        raise RequestError("stopped, nobody waits for its answer any more")
+
+
+def _version(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
