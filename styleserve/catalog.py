@@ -19,8 +19,8 @@ from styleserve.runtime import Runtime
 LOGGER = logging.getLogger(__name__)
 
 RESERVED = "catalog"  # the model that lists the others
-ALLOWED_CHARACTERS = "letters, digits, '.', '_' and '-'"
-ALLOWED_NAME = re.compile(r"[A-Za-z0-9._-]+")
+ALLOWED_CHARACTERS = "letters, digits, '_', '-' and, but for the first one, '.'"
+ALLOWED_NAME = re.compile(r"(?![.])[A-Za-z0-9._-]+")
 ROOTS = "lost+found"  # in every file system of its own, for root only
 VERSION_SUFFIX = re.compile(r"-\d+$")
 

@@ -13,6 +13,9 @@ from styleserve.kinds import options_of
 from styleserve.operations import OPERATIONS
 
 TIMEOUT_S = 300.0
+MOST_NODES = 100
+# What PyYAML raises on texts that it cannot make sense of, such as `!!bool maybe`.
+_NO_YAML = yaml.YAMLError, ValueError, AttributeError, RecursionError, LookupError, ArithmeticError
 DEEPEST, MOST_VALUES = 8, 100_000  # an alias of YAML may contain itself, or many more
 
 At = tuple[str | int, ...]  # the way to a value: ("painted", "nodes", "mask")
@@ -53,7 +56,7 @@ def read(path: Path) -> Declaration:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}; set STYLESERVE_PIPELINES to another file"
         ) from error
-    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
+    except _NO_YAML as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         what = getattr(error, "problem", None) or error
@@ -93,6 +96,9 @@ class _Reader:
         said = body if isinstance(body, dict) else {}
         inner, output = said.get("nodes"), said.get("output")
         if not inner or not isinstance(inner, dict):
+            return
+        if len(inner) > MOST_NODES:
+            self._fault((name,), f"it has {len(inner)} nodes, and at most {MOST_NODES} are allowed")
             return
         nodes = {key: self._read_node(key, raw, (name, "nodes", key)) for key, raw in inner.items()}
         about, timeout = (header.description, header.timeout) if header else ("", TIMEOUT_S)

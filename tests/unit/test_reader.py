@@ -75,6 +75,9 @@ def test_an_empty_file_declares_nothing(tmp_path: Path, text: str) -> None:
     [
         ("a: [", r":1: this is no YAML: .*; mend the file"),
         ("a:\n  b: c: d\n", r":2: this is no YAML: "),
+        ("a: {timeout: !!bool maybe}", r": this is no YAML: "),
+        ("a: {timeout: !!int ''}", r": this is no YAML: "),
+        (f"a: {{timeout: {'1:' * 400}1.5}}", r": this is no YAML: "),
         ("a: !!python/name:os.system x", r":1: this is no YAML: "),
         ("a: &x\n  b: *x\n", r":1: this is no YAML: too deep or too long"),
         ("[1, 2]", "maps names to pipelines"),
@@ -216,3 +219,11 @@ def test_what_is_missing_is_told_beside_what_is_not_meant_by_it(tmp_path: Path, 
 
     assert any("radius is missing" in fault for fault in told)
     assert len(told) == 2
+
+
+@pytest.mark.parametrize("count", [reader.MOST_NODES, reader.MOST_NODES + 1])
+def test_a_pipeline_has_so_many_nodes_at_most(tmp_path: Path, count: int) -> None:
+    nodes = "".join(f"  n{number}: {{op: invert}}\n" for number in range(count))
+    declared = read(tmp_path, f"a:\n output: n0\n nodes:\n{nodes}")
+
+    assert any("at most 100 are allowed" in fault for fault in declared.faults) == (count > 100)
