@@ -22,6 +22,7 @@ RESERVED = "catalog"  # the model that lists the others
 ALLOWED_CHARACTERS = "letters, digits, '_', '-' and, but for the first one, '.'"
 ALLOWED_NAME = re.compile(r"(?![.])[A-Za-z0-9._-]+")
 ROOTS = "lost+found"  # in every file system of its own, for root only
+MOST_RUNS = 1000  # nodes of one request
 VERSION_SUFFIX = re.compile(r"-\d+$")
 
 
@@ -111,7 +112,14 @@ def make_pipelines(
         raise ConfigError(*declared.faults)
     models: dict[str, Model] = dict(loaded)
     made: dict[str, Pipeline] = {}
+    runs: dict[str, int] = {}  # with those of nested pipelines
     for graph in wiring.nested_first(declared.graphs):
+        runs[graph.name] = sum(runs.get(node.model, 1) for node in graph.nodes.values())
+        if runs[graph.name] > MOST_RUNS:
+            raise ConfigError(
+                f"{declared.path}:{graph.line}: pipeline {graph.name}: with the pipelines in it, "
+                f"it has {runs[graph.name]:,} nodes, and at most {MOST_RUNS:,} are allowed"
+            )
         models[graph.name] = made[graph.name] = Pipeline(graph, models, at_once)
         LOGGER.info("pipeline ready: %s of %d nodes", graph.name, len(graph.nodes))
     return made

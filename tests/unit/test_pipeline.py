@@ -1,9 +1,10 @@
 """Pipelines of real tiny models: results, failures, the cap, what is told and drawn."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,25 @@ def load(
 def bright(image: Image) -> Image:
     mask = image.mean(axis=2, keepdims=True) / 255
     return np.asarray(np.rint(mask * (255.0 - image) + (1 - mask) * image), np.uint8)
+
+
+# --- limits
+
+
+def doubling(depth: int) -> str:
+    """Declare pipelines of which each runs the one before twice."""
+    body = "{{nodes: {{a: {{model: {0}}}, b: {{model: {0}, inputs: [a]}}}}, output: b}}\n"
+    names = ["invert", *(f"p{number}" for number in range(depth))]
+    return "".join(f"{name}: {body.format(other)}" for other, name in itertools.pairwise(names))
+
+
+@pytest.mark.parametrize(("depth", "refused"), [(9, False), (10, True), (40, True)])
+def test_nested_pipelines_have_so_many_nodes_in_all(
+    models: Path, tmp_path: Path, depth: int, refused: bool
+) -> None:
+    told = pytest.raises(ConfigError, match=r":10: pipeline p9: .* has 1,024 nodes, .* 1,000 are")
+    with told if refused else nullcontext():
+        load(models, tmp_path, doubling(depth))
 
 
 # --- results
