@@ -28,8 +28,8 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", type=Path, default=Path("models/raw/dots-9.onnx"))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5, help="for each side in each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2, help="for each side in each round")
     parser.add_argument("--sides", nargs="+", default=[side.name for side in SIDES])
     parser.add_argument("--workloads", nargs="+", default=[one.name for one in WORKLOADS])
     parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 4, 8])
