@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,7 +59,7 @@ class Pipeline:
         """
         ticket = CURRENT.get(NOBODY)
         # A node may outlive its request, whose picture lies in memory that is used again.
-        return self._answer(image.copy(), _Request(max_side, ticket, ticket.is_gone))
+        return self._answer(image.copy(), _Request(max_side, ticket), ticket.is_gone)
 
     def describe(self) -> dict[str, Any]:
         """Tell what a caller may want to know."""
@@ -72,11 +72,11 @@ class Pipeline:
             "timeout": self._graph.timeout_s,
         }
 
-    def _answer(self, image: Image, request: "_Request") -> Image:
+    def _answer(self, image: Image, request: "_Request", is_gone: IsOver) -> Image:
         def start(node: Node, values: Values, is_over: IsOver) -> Future[Any]:
             return self._pool.submit(self._work, request, node, values, is_over)
 
-        return Execution(self._graph, start, request.is_gone, self._at_once).answer(image)
+        return Execution(self._graph, start, is_gone, self._at_once).answer(image)
 
     def _work(self, request: "_Request", node: Node, values: Values, is_over: IsOver) -> Any:  # noqa: ANN401
         """Run a node; count it, and name it where it fails."""
@@ -84,7 +84,7 @@ class Pipeline:
         start, failed = time.perf_counter(), True
         IS_OVER.set(is_over)
         try:
-            result = self._call(replace(request, is_gone=is_over), node, values)
+            result = self._call(request, node, values)
             failed = False
             return result
         except (RequestError, InferenceError) as error:
@@ -105,7 +105,7 @@ class Pipeline:
             return OPERATIONS[node.op](*values, **node.options)
         model = self._models[node.model]
         if isinstance(model, Pipeline):
-            return model._answer(values[0], request)
+            return model._answer(values[0], request, IS_OVER.get())
         return model(values[0], request.max_side)
 
 
@@ -115,7 +115,6 @@ class _Request:
 
     max_side: int
     ticket: Ticket
-    is_gone: IsOver
 
 
 def main(argv: Sequence[str] | None = None) -> int:
