@@ -9,10 +9,8 @@ import statistics
 import time
 from pathlib import Path
 
-import numpy as np
-
 from styleserve.model import MaskModel, StyleModel, load_model
-from styleserve.probe import photo
+from styleserve.probe import picture
 from styleserve.runtime import Runtime
 
 SIZES = (480, 640), (224, 224)
@@ -20,7 +18,7 @@ SIZES = (480, 640), (224, 224)
 
 def seconds(model: StyleModel | MaskModel, height: int, width: int) -> float:
     """Return the time that `model` takes for one picture."""
-    image = photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8)
+    image = picture(height, width)
     start = time.perf_counter()
     model(image, 0)
     return time.perf_counter() - start

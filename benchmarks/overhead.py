@@ -20,22 +20,21 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
-import psutil
 import tritonclient.http as triton
 
+from benchmarks.comparison import family
 from styleserve import memory
 from styleserve.catalog import find_models
 from styleserve.endpoint import Limits, StyleEndpoint
 from styleserve.image import Image
 from styleserve.model import StyleModel, load_model
-from styleserve.probe import photo
+from styleserve.probe import picture
 from styleserve.runtime import Runtime
 from tests.e2e.running import Running
 
 HEIGHT, WIDTH = 480, 640
 LARGE = 3000, 4000
 MODELS = 5
-MIB = 1 << 20
 
 
 @contextmanager
@@ -52,12 +51,6 @@ def serving(models: list[Path]) -> Iterator[tuple[Running, float]]:
         running.stop()
         running.kill()
         shutil.rmtree(folder)
-
-
-def held(process: psutil.Process) -> float:
-    """Return the MiB that `process` and all below it hold, shared pages counted once."""
-    family = [process, *process.children(recursive=True)]
-    return sum(member.memory_full_info().pss for member in family) / MIB
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -120,7 +113,7 @@ def main() -> None:
     arguments = parser.parse_args()
     memory.keep_freed()  # as the server does
     models = sorted(find_models(arguments.models).values())
-    image = np.ascontiguousarray(photo(HEIGHT, WIDTH)[0].transpose(1, 2, 0).astype(np.uint8))
+    image = picture(HEIGHT, WIDTH)
     model = load_model(models[0], Runtime.create())
     assert isinstance(model, StyleModel)
     endpoint = StyleEndpoint(model, Limits(1024, HEIGHT * WIDTH))
@@ -129,7 +122,7 @@ def main() -> None:
         return endpoint({"image": image}, ["styled_image"])
 
     with serving(models) as (running, ready_s):
-        idle = held(running.process)
+        idle = family.memory(running.process)
         remote, client = over_http(running.http, image), by_tritonclient(running.http, image)
         ways = in_process, remote, client
         for call in ways:
@@ -139,7 +132,7 @@ def main() -> None:
             times += [tuple(map(seconds, ways)) for _ in range(8)]
             rates.append((throughput(in_process, 4, 4), throughput(remote, 4, 4)))
         over_http(running.http, np.zeros((*LARGE, 3), np.uint8))()
-        used = held(running.process)
+        used = family.memory(running.process)
     local = statistics.median(row[0] for row in times)
     http, library = (statistics.median(row[way] - row[0] for row in times) for way in (1, 2))
     local_rate, http_rate = (statistics.median(column) for column in zip(*rates, strict=True))

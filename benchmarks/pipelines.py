@@ -15,12 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from styleserve import memory
 from styleserve.catalog import Catalog, find_models, load_catalog
-from styleserve.image import Image
-from styleserve.probe import photo
+from styleserve.probe import picture
 from styleserve.reader import read
 from styleserve.runtime import Runtime
 
@@ -55,11 +52,6 @@ def load(folder: Path, name: str, threads: int, at_once: int) -> Catalog:
         declared = read(Path(file.name))
     paths = {name: find_models(folder)[name]}
     return load_catalog(paths, declared, Runtime.create("cpu", threads, at_once))
-
-
-def picture(height: int, width: int) -> Image:
-    """Draw a picture."""
-    return np.ascontiguousarray(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8))
 
 
 def seconds(call: Callable[[], object]) -> float:

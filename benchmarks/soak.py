@@ -13,14 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.comparison import family
 from benchmarks.comparison.load import http_call
 from benchmarks.comparison.wires import V2
 from styleserve.catalog import find_models
-from styleserve.image import Image
-from styleserve.probe import photo
+from styleserve.probe import picture
 from tests.e2e.running import Running
 
 REQUESTS, SAMPLE_EVERY = 2000, 100
@@ -43,11 +40,6 @@ def serving(models: dict[str, Path]) -> Iterator[Running]:
             running.stop()
         finally:
             running.kill()
-
-
-def picture(height: int, width: int) -> Image:
-    """Draw a picture."""
-    return np.ascontiguousarray(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8))
 
 
 def soak(models: dict[str, Path]) -> None:

@@ -13,7 +13,7 @@ from styleserve import image as pictures
 from styleserve import metadata
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Frame, Image, Mask
-from styleserve.probe import SMALLEST_SIDE_PX, photo, size_multiple
+from styleserve.probe import SMALLEST_SIDE_PX, picture, size_multiple
 from styleserve.runtime import REFERENCE, Backend, Runtime
 from styleserve.session import Session
 
@@ -89,7 +89,7 @@ class Network:
         """
         height, width = self._size or (WARM_UP_SIDE, WARM_UP_SIDE)
         try:
-            model(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8), 0)
+            model(picture(height, width), 0)
         except InferenceError as error:
             raise ModelError(f"{self.path}: {error}; {promise}") from error
 

@@ -34,6 +34,11 @@ def photo(height: int, width: int, count: int = 1) -> Tensor:
     return pixels
 
 
+def picture(height: int, width: int) -> NDArray[np.uint8]:
+    """Draw the first of these pictures as uint8 height x width x 3 RGB."""
+    return np.ascontiguousarray(photo(height, width)[0].transpose(1, 2, 0).astype(np.uint8))
+
+
 def size_multiple(run: Run) -> int | None:
     """Find the smallest M of 1, 2, 4 .. 64 whose multiples the model gives back in their size.
 

@@ -15,7 +15,7 @@ from styleserve.declaration import IMAGE, Declaration, Graph, Node, suggest
 from styleserve.errors import StyleServeError
 from styleserve.kinds import Kind
 from styleserve.operations import OPERATIONS, Value
-from styleserve.probe import photo
+from styleserve.probe import picture
 
 A = {"image": "an image", "mask": "a mask"}
 TRIAL_SIZES = ((48, 64), (67, 45), (61, 61), (1, 3))  # (height, width)
@@ -158,7 +158,7 @@ class _Check:
         return found
 
     def _try_size(self, order: list[Node], size: tuple[int, int]) -> None:
-        image = np.ascontiguousarray(photo(*size)[0].transpose(1, 2, 0).astype(np.uint8))
+        image = picture(*size)
         values: dict[str, Value] = {IMAGE: image}
         for node in order:
             try:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from benchmarks.comparison.workloads import ROOT, Workload
 from benchmarks.peers.stylise import Stylise, load
 from styleserve.image import Image
 from styleserve.processes import is_running
+from tests.e2e.running import free_ports
 
 START_S = 180.0
 STOP_S = 15.0
@@ -176,12 +176,3 @@ class Served:
 
     def _tail(self) -> str:
         return self._log.read_text(errors="replace")[-LOG_TAIL:]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

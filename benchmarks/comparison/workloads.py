@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import onnx
 import yaml
 
 from styleserve import graph
 from styleserve.convert import convert
 from styleserve.image import Image
-from styleserve.probe import photo
+from styleserve.probe import picture
 
 ROOT = Path(__file__).parents[2]
 FIXED_SIDE = 224
@@ -35,7 +34,7 @@ class Workload:
 
     def pictures(self) -> list[tuple[str, Image]]:
         """Return what is asked in turn: styles and pictures, which differ in a few pixels."""
-        first = photo(self.height, self.width)[0].transpose(1, 2, 0).astype(np.uint8)
+        first = picture(self.height, self.width)
         asked = []
         for number in range(1 if self.repeated else PICTURES):
             image = first.copy()
