@@ -8,13 +8,14 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
@@ -440,34 +441,38 @@ def test_a_slow_server_is_told(
         serving.end()
 
 
+@contextlib.contextmanager
+def stopped(process: psutil.Process) -> Iterator[None]:
+    """Stop the server but not Triton, so that its queue fills and stays full."""
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
 def test_a_busy_server_is_told(
     context: BrowserContext, launch: Launch, slow_folder: Path, tmp_path: Path
 ) -> None:
     running = launch(slow_folder, queue_size=1).wait_ready()
     serving = Serving(running.http, tmp_path / "cwd").wait_ready()
-    over = threading.Event()
+    page = context.new_page()
+    page.goto(serving.url)
+    page.get_by_label("slow").check(force=True)
 
-    def crowd() -> None:
-        while not over.is_set():
-            with contextlib.suppress(InferenceServerException):  # 503
-                running.infer("slow", image=noise(256, 256))
-            time.sleep(0.05)
+    def visit() -> None:
+        with contextlib.suppress(InferenceServerException):  # 503
+            running.infer("slow", image=noise(64, 64))
 
     try:
-        with ThreadPoolExecutor(8) as pool:
-            visitors = [pool.submit(crowd) for _ in range(8)]
-            page = context.new_page()
-            page.goto(serving.url)
-            page.get_by_label("slow").check(force=True)
-            choose(page, "a.png", png(noise(256, 256)))
+        with ThreadPoolExecutor(8) as pool, stopped(running.process):
+            visitors = [pool.submit(visit) for _ in range(8)]
+            wait(visitors, WAIT_S, FIRST_COMPLETED)
+            choose(page, "a.png", png(noise(64, 64)))
             expect(page.get_by_text("The server is busy with other pictures")).to_be_visible()
-            over.set()
-            for visitor in visitors:
-                visitor.result(WAIT_S)
         page.get_by_role("button", name="Paint", exact=True).click()
         expect(page.locator("#facts")).to_contain_text("slow")
     finally:
-        over.set()
         serving.end()
 
 
