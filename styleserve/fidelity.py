@@ -38,7 +38,9 @@ def choose(reference: Network, runtime: Runtime) -> Network:
             on_gpu = backend.providers[0] in GPU
             network.exact = reference.on(Backend(backend.providers)) if on_gpu else reference
         return network
-    raise ModelError(f"{reference.path}: {_too_far(measured)}; set STYLESERVE_PRECISION=auto")
+    tried = ", ".join(map(str, runtime.backends))
+    why = _too_far(measured) if measured else f"it cannot be loaded on {tried}"
+    raise ModelError(f"{reference.path}: {why}; set STYLESERVE_PRECISION=auto")
 
 
 def psnr(network: Network, reference: Network) -> float:
@@ -76,4 +78,4 @@ def _open(reference: Network, backend: Backend) -> Network | None:
 
 def _too_far(measured: dict[str, float]) -> str:
     far = [f"{backend} is {decibels:.1f} dB from fp32" for backend, decibels in measured.items()]
-    return f"{', '.join(far) or 'it loads nowhere'}, at least {LEAST_DB:g} dB are wanted"
+    return f"{', '.join(far)}, at least {LEAST_DB:g} dB are wanted"

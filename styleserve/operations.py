@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import cv2
 import numpy as np
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field, Strict, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from styleserve import image as pictures
@@ -50,7 +50,7 @@ def _check_limits(limits: list[float], info: ValidationInfo) -> list[float]:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weights = list[Annotated[float, Field(gt=0, le=1e6)]]
-Region = Annotated[tuple[Share, Share, Share, Share], AfterValidator(_check_region)]
+Region = Annotated[tuple[Share, Share, Share, Share], Strict(False), AfterValidator(_check_region)]
 Limits = Annotated[list[float], Field(min_length=1), AfterValidator(_check_limits)]
 Measure = Literal["aspect", "size", "brightness", "area"]
 

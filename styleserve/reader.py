@@ -1,5 +1,6 @@
 """Read a file of pipelines: YAML text to typed nodes, each fault with its line."""
 
+import reprlib
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,7 +13,7 @@ from styleserve.errors import ConfigError
 from styleserve.kinds import options_of
 from styleserve.operations import OPERATIONS
 
-TIMEOUT_S = 300.0
+TIMEOUT_S, LONGEST_S = 300.0, 86_400.0
 MOST_NODES = 100
 # What PyYAML raises on texts that it cannot make sense of, such as `!!bool maybe`.
 _NO_YAML = yaml.YAMLError, ValueError, AttributeError, RecursionError, LookupError, ArithmeticError
@@ -22,14 +23,14 @@ At = tuple[str | int, ...]  # the way to a value: ("painted", "nodes", "mask")
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class _Header(_Strict):
     description: str = ""
     nodes: dict[str, Any] = Field(min_length=1)
     output: str = Field(min_length=1)
-    timeout: float = Field(TIMEOUT_S, gt=0)
+    timeout: float = Field(TIMEOUT_S, gt=0, le=LONGEST_S)
 
 
 class _Step(_Strict):
@@ -192,7 +193,7 @@ def _told(item: Any, schema: type[BaseModel]) -> str:  # noqa: ANN401  pydantic'
     if item["type"] == "extra_forbidden":
         return f"there is no {where!r} here; {suggest(where, schema.model_fields)}"
     reason = item["msg"][:1].lower() + item["msg"][1:]
-    return f"{where}: {reason}, got {item['input']!r}" if where else f"{reason}"
+    return f"{where}: {reason}, got {reprlib.repr(item['input'])}" if where else f"{reason}"
 
 
 def _where(item: Any) -> str:  # noqa: ANN401

@@ -142,7 +142,10 @@ class Runtime:
             read_model_bytes(path)  # refuses a file that plainly is something else
             broken = "it is damaged or cut short" if "INVALID_PROTOBUF" in str(error) else ""
             why = broken or f"ONNX Runtime cannot load it: {reason(error)}"
-            raise ModelError(f"{path}: {why}; put the model's ONNX export here") from error
+            mend = f"set STYLESERVE_PROVIDERS=cpu to do without {backend.providers[0]}"
+            if backend == REFERENCE:
+                mend = "put the model's ONNX export here"
+            raise ModelError(f"{path}: {why}; {mend}") from error
         if session.get_providers()[0] != wanted[0][0]:
             raise ModelError(
                 f"{path}: asked for {backend.providers[0]}, but ONNX Runtime dropped it and would "
@@ -178,6 +181,7 @@ class Runtime:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an ONNX Runtime error, without its source position."""
-    line = str(error).strip().split("\n")[0].split("] : ")[-1]
+    """Return the line of an ONNX Runtime error that names the cause, without source positions."""
+    lines = str(error).strip().split("\n")
+    line = lines[-1] if "[OpenVINO-EP]" in lines[0] else lines[0].split("] : ")[-1]
     return re.sub(r"/\S+\.(cc|h):\d+ .*\) (?=\w)", "", line)[:300]

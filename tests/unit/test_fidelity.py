@@ -101,6 +101,14 @@ def test_what_is_passed_over_is_told_with_its_figure(
     assert "no room" in seen[1]
 
 
+def test_a_precision_that_is_demanded_and_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+    path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
+    only = SkewedRuntime((BF16,), 1, 1, threading.BoundedSemaphore(1), {BF16: None})
+
+    with pytest.raises(ModelError, match=r"a-9\.onnx: it cannot be loaded on openvino bf16; set"):
+        load_model(path, only)
+
+
 def test_a_precision_that_is_demanded_and_too_far_is_refused(tmp_path: Path) -> None:
     path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
     only = SkewedRuntime((BF16,), 1, 1, threading.BoundedSemaphore(1), {BF16: VISIBLE})

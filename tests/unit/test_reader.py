@@ -122,6 +122,18 @@ def test_a_binary_file_is_refused(tmp_path: Path, data: bytes) -> None:
             "p:\n  nodes: {a: {model: b}}\n  output: a\n  timeout: 0",
             "4: pipeline p: timeout: input should be greater than 0, got 0",
         ),
+        *(
+            (
+                f"p:\n  nodes: {{a: {{model: b}}}}\n  output: a\n  timeout: {value}",
+                "4: pipeline p: timeout: input should be",
+            )
+            for value in ("true", "'5'", "1e308", "86401", "2020-01-01")
+        ),
+        (
+            f"p: {{nodes: {{a: {{model: b}}}}, output: a, description: [{'word, ' * 999}]}}",
+            "1: pipeline p: description: input should be a valid string, "
+            "got ['word', 'word', 'word', 'word', 'word', 'word', ...]",
+        ),
         ("p: {nodes: {a: {model: b}}, output: ''}", "1: pipeline p: output: string should have"),
         ("p: {nodes: {a: {model: b}}, output: 3}", "1: pipeline p: output: input should be"),
         (
@@ -147,6 +159,8 @@ NODES = {
     "{op: blur, radius: .nan}": "radius: input should be",
     "{op: blur, radius: 0.1, sigma: 2}": "there is no 'sigma' here",
     "{op: blur, radius: wide}": "radius: input should be a valid number",
+    "{op: blur, radius: '0.1'}": "radius: input should be a valid number, got '0.1'",
+    "{op: blur, radius: yes}": "radius: input should be a valid number, got True",
     "{op: rotate, degrees: 45}": "degrees: input should be 90, 180 or 270, got 45",
     "{op: flip, axis: up}": "axis: input should be 'horizontal' or 'vertical', got 'up'",
     "{op: blur, radus: 0.1}": "there is no 'radus' here; did you mean radius?",

@@ -220,6 +220,22 @@ def open_with(
     return given
 
 
+@pytest.mark.parametrize(
+    ("backend", "mend"),
+    [(REFERENCE, "put the model's ONNX export here"), (Backend(("openvino", "cpu")), "=cpu to do")],
+)
+def test_a_file_that_cannot_be_loaded_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: Backend, mend: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no room")
+
+    path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
+    monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
+    with pytest.raises(ModelError, match=rf"a-9\.onnx: .* cannot load it: no room; .*{mend}"):
+        Runtime.create("cpu").open(path, backend)
+
+
 def test_a_dropped_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     told = r"a-9\.onnx: asked for cuda, .* run on CPUExecutionProvider; .*STYLESERVE_PROVIDERS=cpu"
     with pytest.raises(ModelError, match=told):
@@ -249,6 +265,13 @@ def test_an_installed_provider_opens_a_model_and_computes_the_same(
         ("[ONNXRuntimeError] : 6 : FAIL : no room\nat line 2", "6 : FAIL : no room"),
         ("  plain words  ", "plain words"),
         ("x" * 1000, "x" * 300),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: /a/b.cc:136 B::B(X&) "
+            "/a/c.cc:28 auto f() [with T = int] [OpenVINO-EP] Exception while Reading network: "
+            "Check 'false' failed at src/frontend.cpp:221:\nFrontEnd API failed with "
+            "GeneralFailure:\nOpenVINO does not support the following ONNX operations: X\n\n\n",
+            "OpenVINO does not support the following ONNX operations: X",
+        ),
     ],
 )
 def test_the_reason_is_one_short_line(text: str, told: str) -> None:
