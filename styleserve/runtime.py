@@ -137,7 +137,9 @@ class Runtime:
         """
         wanted = [self._provider(name, backend.precision) for name in backend.providers]
         try:
-            session = onnxruntime.InferenceSession(str(path), self._options(), providers=wanted)
+            session = onnxruntime.InferenceSession(
+                str(path), self._options(backend), providers=wanted
+            )
         except Exception as error:
             read_model_bytes(path)  # refuses a file that plainly is something else
             broken = "it is damaged or cut short" if "INVALID_PROTOBUF" in str(error) else ""
@@ -154,11 +156,12 @@ class Runtime:
             )
         return session
 
-    def _options(self) -> onnxruntime.SessionOptions:
+    def _options(self, backend: Backend) -> onnxruntime.SessionOptions:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        # What is raised need not stand between log lines, too; why a GPU is dropped is only there.
+        options.log_severity_level = 3 if backend.providers[0] in GPU else 4
         # The arena would keep what the largest picture needed; waiting threads would spin.
         options.enable_cpu_mem_arena = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -164,6 +164,7 @@ def test_the_session_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
     options = opened["sess_options"]
     assert opened["providers"] == [(CPU, {})]
+    assert options.log_severity_level == 4
     assert options.intra_op_num_threads == 3
     assert options.inter_op_num_threads == 1
     assert not options.enable_cpu_mem_arena
@@ -197,6 +198,7 @@ def test_a_gpu_computes_in_fp32_only_if_told_so(
     backend = Backend(("tensorrt", "cuda", "cpu"), precision)
     opened = open_with(monkeypatch, Runtime.create("cpu"), [TENSORRT, CUDA, CPU], backend)
 
+    assert opened["sess_options"].log_severity_level == 3  # it tells why a provider is dropped
     options = dict(opened["providers"])
     assert options[CUDA]["use_tf32"] == tf32
     assert options[TENSORRT]["trt_fp16_enable"] == fp16
