@@ -11,7 +11,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from styleserve.endpoint import Answer, Endpoint, Tensors
-from styleserve.ticket import CURRENT, NOBODY
+from styleserve.ticket import CURRENT, Ticket
 
 ENTRY_BYTES = 1024  # what Python needs for an entry beside the values; counts for tiny pictures
 
@@ -55,7 +55,7 @@ class CachedEndpoint:
         """Answer as the endpoint does, whose errors are passed on and never kept."""
         key = _digest(self._model, tensors, outputs)
         kept = self._cache.get(key)
-        ticket = CURRENT.get(NOBODY)
+        ticket = CURRENT.get(Ticket())
         # Both each time: a rate of what does not exist yet is no zero.
         ticket.add("styleserve_cache_hit", int(kept is not None), model=self._model)
         ticket.add("styleserve_cache_miss", int(kept is None), model=self._model)

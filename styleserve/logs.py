@@ -13,8 +13,6 @@ LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": log
 # As in: E1130 09:47:39.677598 5567 server.cc:305] "text"
 TRITON_LINE = re.compile(r'^([IWEF])\d{4} [\d:.]+ +\d+ [\w./]+:\d+\] "?(.*?)"?$')
 ABOUT_GPU = re.compile("CUDA|Cuda|NVML|DCGM")
-# Two workers of a model have met too early, and `styleserve.worker` lets them try again.
-HANDSHAKE = re.compile(r"handling request from +\(e: Connection lost\)")
 
 
 def set_up(log_format: str, level: str) -> None:
@@ -54,6 +52,6 @@ class TritonOutput:
         *lines, self._text = self._text.split("\n")
         for line in filter(None, map(str.strip, lines)):
             match = TRITON_LINE.match(line)
-            noise = (not self._has_gpu and ABOUT_GPU.search(line)) or HANDSHAKE.search(line)
+            noise = not self._has_gpu and ABOUT_GPU.search(line)
             level = logging.DEBUG if noise or not match else LEVELS[match[1]]
             LOGGER.log(level, "%s", match[2] if match else line)

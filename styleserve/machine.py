@@ -20,15 +20,14 @@ from styleserve.settings import ServerSettings
 LOGGER = logging.getLogger(__name__)
 
 SHM = Path("/dev/shm")
-# Measured on PyTriton 0.7.0: each model reserves 4 MB, and a picture lies there up to four times
-# (input and answer, once for Triton and once for PyTriton). Until Triton starts anew, each model
-# keeps the room that its largest picture took.
+# Measured: each worker reserves 4 MB, and a picture lies there up to four times (request and
+# answer, once for Triton and once in our mailboxes). Until Triton starts anew, it keeps the room
+# that each worker's largest picture took.
 SHM_BASE_BYTES = 64 << 20
 SHM_COPIES = 4
 # Triton is copied into the cache folder, and 316 KiB of files for each model: 23 MiB for three.
 CACHE_BASE_BYTES, CACHE_MODEL_BYTES = 24 << 20, 512 << 10
-# A socket's path may have 107 characters; the longest of PyTriton's is
-# <workspace>/<model name>_0_0-server.sock.
+# A socket's path may have 107 characters; the longest of ours is <home>/<model name>_0.sock.
 SOCKET_PATH_LIMIT = 107
 
 
@@ -51,10 +50,7 @@ def check(settings: ServerSettings, names: Collection[str]) -> None:
 
 
 def new_token() -> str:
-    """Return a part of a file name that no other server has.
-
-    A restart needs one of its own too: PyTriton keeps connections by the path of their socket.
-    """
+    """Return a part of a file name that no other server has, nor this one before a restart."""
     return secrets.token_hex(4)
 
 
@@ -122,7 +118,7 @@ def _cache_problems(folder: Path, names: Collection[str]) -> list[str]:
 
 def _length_problems(folder: Path, longest_name: str) -> list[str]:
     workspace = folder.resolve() / leftovers.PREFIX
-    longest = len(f"{workspace}{new_token()}/_0_0-server.sock") + len(longest_name)
+    longest = len(f"{workspace}{new_token()}/_0.sock") + len(longest_name)
     if longest <= SOCKET_PATH_LIMIT:
         return []
     return [

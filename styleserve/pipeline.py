@@ -15,7 +15,7 @@ from styleserve.errors import HIDDEN, ConfigError, InferenceError, RequestError
 from styleserve.execution import SELECT, Execution, IsOver, Values
 from styleserve.image import Image
 from styleserve.operations import OPERATIONS, Value, choose
-from styleserve.ticket import CURRENT, IS_OVER, NOBODY, Ticket
+from styleserve.ticket import CURRENT, IS_OVER, Ticket
 
 MOST_THREADS = 1024
 
@@ -57,7 +57,7 @@ class Pipeline:
             InferenceError: naming the node that failed, or those not done within the time limit.
             RequestError: if the caller has gone.
         """
-        ticket = CURRENT.get(NOBODY)
+        ticket = CURRENT.get(Ticket())
         # A node may outlive its request, whose picture lies in memory that is used again.
         return self._answer(image.copy(), _Request(max_side, ticket), ticket.is_gone)
 

@@ -18,20 +18,6 @@ def workers(pid: int) -> list[psutil.Process]:
         return []
 
 
-def helpers(worker: psutil.Process) -> list[psutil.Process]:
-    """Return the helpers that a worker keeps for its shared memory.
-
-    Not those that live for a moment, in which Python looks up a library.
-    """
-    found = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for child in worker.children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if "multiprocessing" in str(child.cmdline()):
-                    found.append(child)
-    return found
-
-
 def started_from(folder: Path) -> list[psutil.Process]:
     """Return the processes whose program lies in `folder`, whoever their parent is by now."""
     found = psutil.process_iter(["cmdline"])
@@ -49,18 +35,14 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def kill(processes: list[psutil.Process]) -> None:
-    """End `processes` and all below them at once, and wait until they are gone.
-
-    Python's resource trackers end by themselves then, having removed the shared memory.
-    """
+    """End `processes` and all below them at once, and wait until they are gone."""
     family = list(processes)
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             family += process.children(recursive=True)
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "resource_tracker" not in str(process.cmdline()):
-                process.kill()
+            process.kill()
     # Not psutil.wait_procs: it waits on for those that have ended, but that no parent has reaped.
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while any(map(is_running, family)) and time.monotonic() < deadline:

@@ -4,11 +4,9 @@ With `styleserve.serving` the only importer of pytriton, whose private parts it 
 waits go on for minutes after tritonserver has ended.
 """
 
-import itertools
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +71,11 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
             # Nothing is served yet, and a tritonserver that waits for a dead worker never ends.
             self.kill()
             raise StartError(f"Triton did not start: {error}") from error
-        helpers = map(processes.helpers, self._members[1:])
-        self._members += itertools.chain.from_iterable(helpers)
 
     def kill(self) -> None:
         """End tritonserver and all below it at once."""
-        for call in self._calls():
-            call.abandon()
+        for model in self._model_manager.models:
+            model.clean()
         # Workers whose tritonserver has ended belong to nobody, and would stay.
         processes.kill([*self._members, *processes.started_from(self._home)])
 
@@ -133,11 +129,6 @@ class TritonProcess(Triton):  # type: ignore[misc]  # pytriton has no types
     def _pre_stop_impl(self) -> None:
         self._drain()
         super()._pre_stop_impl()
-        # PyTriton needs up to a second for each model and takes one after another.
-        models = self._model_manager._models
-        with ThreadPoolExecutor(len(models)) as pool:
-            list(pool.map(lambda model: model.clean(), models.values()))
-        models.clear()
 
     def _on_tritonserver_exit(self, *_: object) -> None:
         """Leave the clean-up to `styleserve.lifecycle`, which watches this process."""

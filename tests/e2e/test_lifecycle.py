@@ -83,9 +83,7 @@ def test_a_signal_during_the_start_stops_it(launch: Launch, tiny_folder: Path) -
     assert "ready after" not in running.log
 
 
-@pytest.mark.parametrize(
-    ("victim", "number"), [("tritonserver", 0), ("triton_python", 2), ("python3", 1)]
-)
+@pytest.mark.parametrize(("victim", "number"), [("tritonserver", 0), ("triton_python", 2)])
 def test_a_killed_part_is_noticed_and_replaced(
     launch: Launch, tiny_folder: Path, victim: str, number: int
 ) -> None:

@@ -24,6 +24,7 @@ TESTED_THROUGH = {
     "diagram": "test_pipeline",
     "graph": "test_convert",
     "kinds": "test_wiring",
+    "mailbox": "test_channel",
     "network": "test_model",
     "recognise": "test_convert",
     "trial": "test_convert",
@@ -62,7 +63,7 @@ def own_imports(path: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("package", "importers"),
     [
-        ("pytriton", {"serving", "triton"}),
+        ("pytriton", {"binding", "serving", "triton"}),
         ("tritonclient", {"remote"}),
         ("gradio", set()),  # the widgets are in client.py
         ("uvicorn", {"hosting"}),
@@ -84,9 +85,11 @@ def test_a_library_is_known_at_one_place(package: str, importers: set[str]) -> N
 
 def test_nothing_imports_upwards() -> None:
     for name in (
+        "channel",
         "errors",
         "health",
         "logs",
+        "mailbox",
         "metadata",
         "processes",
         "ticket",

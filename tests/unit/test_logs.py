@@ -161,12 +161,6 @@ def test_gpu_complaints_are_noise_without_a_gpu_only(
     assert levels == [level] * len(about) + [logging.ERROR]
 
 
-def test_workers_that_meet_too_early_are_noise(caplog: pytest.LogCaptureFixture) -> None:
-    text = f"E{HEAD} Error occurred during handling request from  (e: Connection lost)\n"
-
-    assert [each[0] for each in triton(text, True, caplog)] == [logging.DEBUG]
-
-
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_lines_in_pieces_are_put_together(caplog: pytest.LogCaptureFixture, size: int) -> None:
     text = f'E{HEAD} "one"\nW{HEAD} "two"\nI{HEAD} "cut'

@@ -223,14 +223,14 @@ def test_a_cache_path_too_long_for_sockets_is_told(
 def test_the_longest_name_has_just_room_for_its_socket(
     free_ports: dict[str, int], folder: Path
 ) -> None:
-    """The longest path of PyTriton's sockets is <workspace>/<name>_0_0-server.sock."""
+    """Its path is <home>/<name>_0.sock."""
     (told,) = problems(free_ports, folder / ("x" * 100))
     (excess,) = map(int, re.findall(r"together (\d+) characters too long", told))
     cache = folder / ("x" * (100 - excess))
 
     machine.check(settings(free_ports, cache), NAMES)
-    workspace = cache / f"{leftovers.PREFIX}{machine.new_token()}"
-    socket_path = workspace / f"{max(NAMES, key=len)}_0_0-server.sock"
+    home = cache / f"{leftovers.PREFIX}{machine.new_token()}"
+    socket_path = home / f"{max(NAMES, key=len)}_0.sock"
     assert len(str(socket_path)) == 107  # all that Linux takes
     assert problems(free_ports, folder / ("x" * (101 - excess)))
 

@@ -280,10 +280,7 @@ def test_figures_and_the_callers_going_are_those_of_the_request(
         def add(self, metric: str, value: float, /, **labels: str) -> None:
             counted.append((metric, labels["model"], labels["node"], value > 0))
 
-        def is_gone(self) -> bool:
-            return gone
-
-    token = CURRENT.set(Spy())
+    token = CURRENT.set(Spy(lambda: gone))
     try:
         if gone:
             with pytest.raises(RequestError, match="pipeline nested: stopped"):

@@ -1,6 +1,5 @@
 """Processes of our own: all below one, those that have ended, the end of all."""
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -64,25 +63,11 @@ def test_workers_are_the_process_and_those_right_below_it(start: Start) -> None:
     assert stranger.pid not in {member.pid for member in below}
 
 
-def test_a_process_that_has_ended_has_no_workers_and_no_helpers(start: Start) -> None:
+def test_a_process_that_has_ended_has_no_workers(start: Start) -> None:
     shell = start(ALONE)
-    process = psutil.Process(shell.pid)
     shell.communicate()
 
     assert processes.workers(shell.pid) == []
-    assert processes.helpers(process) == []
-
-
-def test_helpers_are_those_of_multiprocessing(start: Start) -> None:
-    shell = start("sleep 30 & exec 3<&0; cat /dev/fd/3 - multiprocessing 2>&- & echo ready; wait")
-    process = psutil.Process(shell.pid)
-    deadline = time.monotonic() + 5
-    # A child looks like the shell, also to `helpers`, until it has become what it is to be.
-    while sorted(child.cmdline()[:1] for child in process.children()) != [["cat"], ["sleep"]]:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-    assert [helper.name() for helper in processes.helpers(process)] == ["cat"]
 
 
 def test_a_process_runs_until_it_ends_even_if_nobody_has_waited(start: Start) -> None:
@@ -105,22 +90,6 @@ def test_killing_ends_all_of_them(start: Start) -> None:
     processes.kill(roots)
 
     assert not any(map(processes.is_running, family))
-
-
-def test_what_tracks_shared_memory_does_its_work_after_the_kill(
-    start: Start, tmp_path: Path
-) -> None:
-    """It ends by itself, once the process that it tracks has let go of its end of a pipe."""
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "resource_tracker").write_text("read -r _ <pipe; sleep 0.1; echo >done")
-    shell = start(f"cd {tmp_path}; sh resource_* & exec 3>pipe; echo ready; read -r _")
-    members = processes.workers(shell.pid)
-    assert ["resource_tracker" in str(each.cmdline()) for each in members] == [False, True]
-
-    processes.kill(members[:1])
-
-    assert (tmp_path / "done").exists()
-    assert not any(map(processes.is_running, members))
 
 
 def test_killing_leaves_other_processes_alone(start: Start) -> None:

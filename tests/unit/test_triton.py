@@ -309,25 +309,6 @@ def test_a_server_is_whole_while_every_process_runs(
     assert not server.is_whole()
 
 
-def test_a_server_without_a_workers_helper_is_not_whole(
-    monkeypatch: pytest.MonkeyPatch, make: Make, shell: Shell
-) -> None:
-    worker = "sh -c 'tail -F multiprocessing 2>/dev/null & echo ready; wait'"
-    server = started(make, shell(f"{worker} & wait"), monkeypatch)
-    assert server.is_whole()
-
-    *_, last = server._members
-    deadline = time.monotonic() + 5
-    # A child looks like its shell until it has become what it is to be.
-    while last.name() != "tail" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert "multiprocessing" in last.cmdline()
-    last.kill()
-
-    assert ends(last)
-    assert not server.is_whole()
-
-
 def test_a_server_whose_threads_have_died_is_not_whole(
     monkeypatch: pytest.MonkeyPatch, make: Make, child: Child
 ) -> None:
@@ -410,7 +391,7 @@ def test_what_died_before_is_not_waited_for(
     assert drain(server) < 10
 
 
-def test_the_stop_drains_before_it_takes_the_models_away(
+def test_the_stop_lets_requests_finish_first(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -418,14 +399,11 @@ def test_the_stop_drains_before_it_takes_the_models_away(
     server._triton_server = SimpleNamespace(
         unregister_on_exit=lambda callback: None, stop=lambda: done.append("stop")
     )
-    models = {name: SimpleNamespace(clean=lambda: done.append("clean")) for name in "ab"}
-    server._model_manager = SimpleNamespace(_models=models)
     monkeypatch.setattr(TritonProcess, "_drain", lambda server: done.append("drain"))
 
     server._pre_stop_impl()
 
-    assert done == ["drain", "stop", "clean", "clean"]
-    assert models == {}
+    assert done == ["drain", "stop"]
 
 
 def test_a_cache_in_the_shared_memory_is_allowed(

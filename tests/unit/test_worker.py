@@ -1,14 +1,11 @@
-"""Triton's worker with readable errors, run with stand-ins for Triton and for PyTriton's worker."""
+"""Triton's worker, run with stand-ins for Triton, and with the server's end of its channel."""
 
 import importlib.util
-import json
 import shutil
 import sys
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing.managers import BaseManager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -17,13 +14,15 @@ import numpy as np
 import pytest
 
 import styleserve
-from styleserve.errors import InferenceError, RequestError
-from styleserve.ticket import Ticket
+from styleserve import channel
+from styleserve.binding import FILES
+from styleserve.channel import Desk, Error, Reply
+from styleserve.errors import HIDDEN
+from styleserve.mailbox import FullError, Tensors
 
-FILE = Path(styleserve.__file__).with_name("worker.py")
 FOLDER = "a_folder_in_the_model_store"
+NAME = "udnie"
 LOGGED: list[str] = []
-MEANWHILE: list[Callable[[], object]] = []  # what happens while PyTriton's worker waits
 
 
 class TritonError(Exception):
@@ -36,32 +35,40 @@ class TritonError(Exception):
 
 
 @dataclass
-class Response:
-    error: TritonError | None = None
-
-
 class Tensor:
-    def __init__(self, *shape: int, values: list[bytes] | None = None) -> None:
-        self._array = np.zeros(shape, np.uint8) if values is None else np.array(values, object)
+    named: str
+    array: Any
+
+    def name(self) -> str:
+        return self.named
 
     def shape(self) -> list[int]:
-        return list(self._array.shape)
+        return list(self.array.shape)
 
-    def as_numpy(self) -> np.ndarray[Any, Any]:
-        return self._array
+    def as_numpy(self) -> Any:  # noqa: ANN401
+        return self.array
+
+
+def picture(*shape: int) -> Tensor:
+    return Tensor("image", np.zeros(shape, np.uint8))
+
+
+@dataclass
+class Response:
+    error: TritonError | None = None
+    output_tensors: list[Tensor] = field(default_factory=list)
 
 
 @dataclass
 class Request:
-    """Fails inside the callable with `failure`, if any."""
-
-    failure: BaseException | None = None
-    tensors: list[Tensor] = field(default_factory=lambda: [Tensor(4, 5, 3), Tensor(1)])
-
+    tensors: list[Tensor] = field(default_factory=lambda: [picture(4, 5, 3)])
     gone: bool = False
 
     def inputs(self) -> list[Tensor]:
         return self.tensors
+
+    def requested_output_names(self) -> list[str]:
+        return ["styled_image"]
 
     def is_cancelled(self) -> bool:
         return self.gone
@@ -92,179 +99,129 @@ class Metric:
         MetricFamily.counts[self._key] += value
 
 
-class TritonModelException(Exception):  # noqa: N818  Triton's name
-    pass
-
-
-class PyTritonModel:
-    """Answers like PyTriton's worker: the callable's whole traceback as the message."""
-
-    ready = False
-
-    deaf = 0  # times that the first worker of the model does not listen yet
-
-    def initialize(self, args: dict[str, str]) -> None:
-        if self.deaf:
-            type(self).deaf -= 1
-            raise TritonModelException("Connection refused")
-        self.ready, self.args = True, args
-
-    def execute(self, requests: list[Request]) -> list[Response]:
-        assert self.ready
-        for request in requests:
-            for act in MEANWHILE:
-                act()
-            if request.failure:
-                raise RuntimeError("".join(traceback.format_exception(request.failure)))
-        return [Response() for _ in requests]
-
-
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:  # noqa: ANN401
-    """Load a copy of the worker as Triton does."""
+def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """Load copies of the worker and its channel as Triton does."""
     utils = ModuleType("triton_python_backend_utils")
-    vars(utils).update(TritonError=TritonError, InferenceResponse=Response)
-    vars(utils).update(MetricFamily=MetricFamily, TritonModelException=TritonModelException)
+    vars(utils).update(TritonError=TritonError, InferenceResponse=Response, Tensor=Tensor)
+    vars(utils).update(MetricFamily=MetricFamily)
     vars(utils).update(Logger=type("Logger", (), {"log_error": staticmethod(LOGGED.append)}))
-    model = ModuleType(f"{FOLDER}.pytriton_model")
-    vars(model).update(TritonPythonModel=PyTritonModel)
-    data = ModuleType(f"{FOLDER}.data")
-    vars(data).update(BlocksStoreManager=type("BlocksStoreManager", (BaseManager,), {}))
-    for module in (utils, ModuleType(FOLDER), model, data):
+    for module in (utils, ModuleType(FOLDER)):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    copy = shutil.copy(FILE, tmp_path / "model.py")
-    spec = importlib.util.spec_from_file_location(f"{FOLDER}.model", copy)
-    assert spec
-    assert spec.loader
-    loaded: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
+    folder = tmp_path / "model-store" / NAME / "1"
+    folder.mkdir(parents=True)
+    loaded: dict[str, Any] = {}
+    for file, name in reversed(FILES.items()):  # the worker imports the channel
+        copy = Path(shutil.copy(Path(styleserve.__file__).with_name(file), folder / name))
+        spec = importlib.util.spec_from_file_location(f"{FOLDER}.{copy.stem}", copy)
+        assert spec
+        assert spec.loader
+        loaded[copy.stem] = module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+    for module in (channel, loaded["channel"], loaded["model"]):
+        monkeypatch.setattr(module, "SHM", tmp_path)
     LOGGED.clear()
-    MEANWHILE.clear()
     MetricFamily.counts.clear()
-    monkeypatch.setattr(loaded, "HANDSHAKE_PAUSE_S", 0)
-    monkeypatch.setattr(loaded.TritonPythonModel, "deaf", 0)
-    return loaded.TritonPythonModel()
+    return loaded
 
 
-def arguments(instance: int = 0) -> dict[str, str]:
-    config = json.dumps({"name": "udnie", "parameters": {"workspace-path": {"string_value": ""}}})
-    name = f"udnie_0_{instance}"
-    return {"model_name": "udnie", "model_instance_name": name, "model_config": config}
+@dataclass
+class Served:
+    """A worker, and what its server does with a request."""
+
+    worker: Any
+    desk: Desk
+    call: Callable[[Tensors, list[str]], Reply]
+
+    def ask(self, *requests: Request) -> list[Response]:
+        return list(self.worker.execute(list(requests)))
 
 
 @pytest.fixture
-def answer(worker: Any) -> Callable[..., list[Response]]:  # noqa: ANN401
-    """Start the worker of the model udnie; return its `execute`."""
-    worker.initialize(arguments())
-    return lambda *requests: worker.execute(list(requests))
+def served(modules: dict[str, Any], tmp_path: Path) -> Iterator[Served]:
+    """Start the second worker of the model udnie, which gets its picture back."""
+    desk = Desk(tmp_path, f"{NAME}_1")
+    worker = modules["model"].TritonPythonModel()
+
+    def same(tensors: Tensors, outputs: list[str]) -> Reply:
+        return Reply({outputs[0]: tensors["image"]}, None, [])
+
+    made = Served(worker, desk, same)
+    desk.serve(lambda *request: made.call(*request))
+    worker.initialize({"model_name": NAME, "model_instance_name": f"{NAME}_0_1"})
+    yield made
+    desk.close()
 
 
-@pytest.mark.parametrize(
-    ("instance", "deaf", "starts"), [(1, 49, True), (1, 50, False), (0, 0, True), (0, 1, False)]
-)
-def test_only_a_models_second_worker_waits_for_the_first(
-    worker: Any,  # noqa: ANN401
-    instance: int,
-    deaf: int,
-    starts: bool,
-) -> None:
-    type(worker).deaf = deaf
-    args = arguments(instance)
-    if starts:
-        worker.initialize(args)
-    else:
-        with pytest.raises(TritonModelException):
-            worker.initialize(args)
-    assert worker.ready is starts
-
-
-def test_pytriton_is_told_where_its_sockets_are(worker: Any, tmp_path: Path) -> None:  # noqa: ANN401
-    worker.initialize(arguments())
-    config = json.loads(worker.args["model_config"])
-    home = str(tmp_path.parents[2])  # model.py lies in <workspace>/model-store/<name>/1
-    assert config == {"name": "udnie", "parameters": {"workspace-path": {"string_value": home}}}
-
-
-def raised(error: Exception, cause: Exception | None = None) -> Exception:
-    """Raise the error for real, so that it has source frames like any other."""
-    try:
-        try:
-            raise cause or ValueError("inner")
-        except Exception as inner:
-            raise error from inner
-    except Exception as caught:  # noqa: BLE001  any kind is made here
-        return caught
+def failing(message: str, is_callers: bool) -> Callable[[Tensors, list[str]], Reply]:
+    return lambda *_: Reply({}, Error(message, is_callers), [])
 
 
 def error_of(response: Response) -> TritonError:
     assert response.error
-    assert "\n" not in response.error.message
-    assert str(FILE.parent) not in response.error.message
-    assert "Traceback" not in response.error.message
+    assert response.output_tensors == []
     return response.error
 
 
 def counted() -> dict[str, float]:
     """Tell how many failures were counted, by whose fault; all of them of this model."""
-    assert {key[:2] for key in MetricFamily.counts} == {("styleserve_request_failure", "udnie")}
+    assert {key[:2] for key in MetricFamily.counts} == {("styleserve_request_failure", NAME)}
     return {key[-1]: count for key, count in MetricFamily.counts.items()}
 
 
-def test_an_answer_is_passed_on(answer: Callable[..., list[Response]]) -> None:
-    assert [each.error for each in answer(Request(), Request())] == [None, None]
+def test_a_request_goes_to_the_server_and_its_answer_comes_back(served: Served) -> None:
+    pictures = [np.full((2, 3, 3), value, np.uint8) for value in (1, 2)]
+
+    for given in pictures:
+        (response,) = served.ask(Request([Tensor("image", given)]))
+        (output,) = response.output_tensors
+        assert response.error is None
+        assert output.name() == "styled_image"
+        assert np.array_equal(output.as_numpy(), given)
+
     assert counted() == {"caller": 0, "server": 0}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["strength must be 1", "got: this: and that", "größe 'x'", "line one\n  line two", "x\u2028y"],
-)
-def test_a_callers_mistake_is_told_in_one_line(
-    answer: Callable[..., list[Response]], text: str
-) -> None:
-    (response,) = answer(Request(raised(RequestError(text))))
-
-    assert error_of(response).code == TritonError.INVALID_ARG
-    assert error_of(response).message == " ".join(text.split())
     assert LOGGED == []
-    assert counted() == {"caller": 1, "server": 0}
-
-
-def test_our_fault_is_internal(answer: Callable[..., list[Response]]) -> None:
-    (response,) = answer(Request(raised(InferenceError("it failed at 9x9"))))
-
-    assert error_of(response).code == TritonError.INTERNAL
-    assert error_of(response).message == "it failed at 9x9"
-    assert counted() == {"caller": 0, "server": 1}
 
 
 @pytest.mark.parametrize(
-    "failure",
+    ("is_callers", "code", "counts"),
     [
-        ValueError("RequestError: looks like one"),
-        KeyError("image"),
-        MemoryError(),
-        RuntimeError("a\nstyleserve.errors.OtherError: no"),
+        (True, TritonError.INVALID_ARG, {"caller": 1, "server": 0}),
+        (False, TritonError.INTERNAL, {"caller": 0, "server": 1}),
     ],
 )
-def test_anything_else_is_hidden_and_logged(
-    answer: Callable[..., list[Response]], failure: Exception
+def test_a_failure_is_told_and_counted_by_whose_it_is(
+    served: Served, is_callers: bool, code: str, counts: dict[str, float]
 ) -> None:
-    (response,) = answer(Request(raised(failure)))
+    served.call = failing("größe: 'x'", is_callers)
 
-    assert error_of(response).code == TritonError.INTERNAL
-    assert error_of(response).message == "the server failed inside; its log has the details"
-    assert "Traceback" in LOGGED[0]
-    assert counted() == {"caller": 0, "server": 1}
+    (response,) = served.ask(Request())
+
+    assert (error_of(response).message, error_of(response).code) == ("größe: 'x'", code)
+    assert counted() == counts
+    assert LOGGED == []
 
 
-@pytest.mark.parametrize("tensor", [Tensor(0, 5, 3), Tensor(5, 0, 3), Tensor(0)])
-def test_a_side_of_zero_never_reaches_pytriton(
-    answer: Callable[..., list[Response]], tensor: Tensor
-) -> None:
-    request = Request(RuntimeError("PyTriton fails on these"), [Tensor(1), tensor])
+def test_a_server_that_ends_is_our_fault_and_logged(served: Served) -> None:
+    def end(tensors: Tensors, outputs: list[str]) -> Reply:
+        served.desk.close()
+        return Reply({}, None, [])
 
-    (response,) = answer(request)
+    served.call = end
+    responses = served.ask(Request(), Request())
+
+    assert {error_of(each).message for each in responses} == {HIDDEN}
+    assert {error_of(each).code for each in responses} == {TritonError.INTERNAL}
+    assert counted() == {"caller": 0, "server": 2}
+    assert len(LOGGED) == 2
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (0,)])
+def test_a_side_of_zero_never_reaches_the_server(served: Served, shape: tuple[int, ...]) -> None:
+    served.call = failing("it came", is_callers=False)
+
+    (response,) = served.ask(Request([Tensor("strength", np.zeros(1)), picture(*shape)]))
 
     assert error_of(response).code == TritonError.INVALID_ARG
     assert error_of(response).message.startswith("an input has no values; ")
@@ -272,84 +229,94 @@ def test_a_side_of_zero_never_reaches_pytriton(
     assert LOGGED == []
 
 
-@pytest.mark.parametrize("tensor", [Tensor(10, 10, 1), Tensor(values=[b"x" * 60, b"x" * 40])])
-@pytest.mark.parametrize(("free", "fits"), [(101, True), (100, False)])
-def test_what_shared_memory_cannot_take_never_reaches_pytriton(
-    answer: Callable[..., list[Response]],
+@pytest.mark.parametrize("files", [[b"x" * 60, b"y" * 40], None], ids=["files", "pixels"])
+@pytest.mark.parametrize(("free", "fits"), [(100, True), (99, False)])
+def test_an_answer_for_which_triton_has_no_memory_is_our_failure(
+    served: Served,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    tensor: Tensor,
+    files: list[bytes] | None,
     free: int,
     fits: bool,
 ) -> None:
-    places = {"/dev/shm": SimpleNamespace(free=free)}
+    values = np.zeros(100, np.uint8) if files is None else np.array(files, np.object_)
+    served.call = lambda *_: Reply({"a": values}, None, [])
+    places = {tmp_path: SimpleNamespace(free=free)}
     monkeypatch.setattr(shutil, "disk_usage", lambda place: places[place])
 
-    (response,) = answer(Request(None, [tensor, Tensor(1)]))
+    (response,) = served.ask(Request())
 
     assert (response.error is None) is fits
     assert counted() == {"caller": 0, "server": int(not fits)}
+    assert len(LOGGED) == int(not fits)
     if not fits:
         assert error_of(response).code == TritonError.INTERNAL
         assert "enlarge /dev/shm" in error_of(response).message
 
 
-def test_one_failure_stays_one_failure(answer: Callable[..., list[Response]]) -> None:
-    bad, empty = Request(raised(RequestError("no"))), Request(None, [Tensor(0)])
-    broken = Request(raised(KeyError("x")))
+def test_a_request_for_which_there_is_no_memory_is_our_failure(
+    served: Served, modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    responses = answer(Request(), bad, Request(), empty, broken, Request())
+    with monkeypatch.context() as full:
+        full.setattr(modules["mailbox"].os, "posix_fallocate", refuse)
+        (response,) = served.ask(Request())
 
-    assert [each.error is None for each in responses] == [True, False, True, False, False, True]
-    assert counted() == {"caller": 2, "server": 1}
+    assert error_of(response).message == FullError.MESSAGE
+    assert counted() == {"caller": 0, "server": 1}
+    assert "No space left" in LOGGED[0]
+    assert served.ask(Request())[0].error is None
 
 
-# --- notes to and from the server
+def test_one_failure_stays_one_failure(served: Served) -> None:
+    def call(tensors: Tensors, outputs: list[str]) -> Reply:
+        error = Error("no", is_callers=True) if "bad" in tensors else None
+        return Reply({}, error, [])
+
+    served.call = call
+    bad, empty = Request([Tensor("bad", np.ones(1))]), Request([picture(0)])
+
+    responses = served.ask(Request(), bad, Request(), empty, Request())
+
+    assert [each.error is None for each in responses] == [True, False, True, False, True]
+    assert counted() == {"caller": 2, "server": 0}
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_the_server_is_told_when_the_caller_goes(
-    answer: Callable[..., list[Response]],
-    tmp_path: Path,
-    gone: bool,
-) -> None:
-    ticket = Ticket(tmp_path, 0)
+def test_the_server_is_told_when_the_caller_goes(served: Served, gone: bool) -> None:
     seen: list[bool] = []
 
-    def wait() -> None:
-        deadline = time.monotonic() + (10 if gone else 0.3)
-        while not ticket.is_gone() and time.monotonic() < deadline:
+    def wait(tensors: Tensors, outputs: list[str]) -> Reply:
+        deadline = time.monotonic() + (10 if gone and not seen else 0.3)
+        while not served.desk.is_gone() and time.monotonic() < deadline:
             time.sleep(0.01)
-        seen.append(ticket.is_gone())
+        seen.append(served.desk.is_gone())
+        return Reply({}, None, [])
 
-    MEANWHILE.append(wait)
-    answer(Request(gone=gone), Request())
+    served.call = wait
+    served.ask(Request(gone=gone), Request())
 
     assert seen == [gone, False]  # the next request starts anew
 
 
-@pytest.mark.parametrize("failure", [None, raised(RequestError("no"))])
-def test_the_figures_of_the_server_are_added_up(
-    answer: Callable[..., list[Response]],
-    tmp_path: Path,
-    failure: Exception | None,
-) -> None:
-    ticket = Ticket(tmp_path, 0)
+@pytest.mark.parametrize("error", [None, Error("no", is_callers=True)])
+def test_the_figures_of_the_server_are_added_up(served: Served, error: Error | None) -> None:
+    figures = [
+        ("styleserve_node_failure", {"model": NAME, "node": "mask"}, 0),
+        ("styleserve_node_seconds", {"model": NAME, "node": "mask"}, 0.25),
+        ("styleserve_node_seconds", {"model": "inner", "node": "dots"}, 0.5),
+        ("styleserve_cache_hit", {"model": NAME}, 1),
+    ]
+    served.call = lambda *_: Reply({}, error, figures)
 
-    def work() -> None:
-        ticket.add("styleserve_node_failure", 0, model="udnie", node="mask")
-        ticket.add("styleserve_node_seconds", 0.25, model="udnie", node="mask")
-        ticket.add("styleserve_node_seconds", 0.5, model="inner", node="dots")
-        ticket.add("styleserve_cache_hit", 1, model="udnie")
-        ticket.hand_over()
+    served.ask(Request(), Request())
 
-    MEANWHILE.append(work)
-    answer(Request(failure), Request(failure))
-
-    figures = {key: value for key, value in MetricFamily.counts.items() if "request" not in key[0]}
-    assert figures == {
-        ("styleserve_node_failure", "udnie", "mask"): 0,
-        ("styleserve_node_seconds", "udnie", "mask"): 0.5,
+    counts = {key: value for key, value in MetricFamily.counts.items() if "request" not in key[0]}
+    assert counts == {
+        ("styleserve_node_failure", NAME, "mask"): 0,
+        ("styleserve_node_seconds", NAME, "mask"): 0.5,
         ("styleserve_node_seconds", "inner", "dots"): 1.0,
-        ("styleserve_cache_hit", "udnie"): 2,
+        ("styleserve_cache_hit", NAME): 2,
     }
-    assert not list(tmp_path.glob("*.figures"))
