@@ -1,6 +1,9 @@
-"""What the C library does with freed memory: kept, it saves time; given back, it serves others."""
+"""What happens to freed memory: kept, it saves time; given back, it serves others."""
 
 import ctypes
+import functools
+
+import onnxruntime
 
 LIBC = ctypes.CDLL(None)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # <malloc.h>
@@ -22,3 +25,21 @@ def keep_freed() -> None:
 def give_back() -> None:
     """Give all free pages back to the system."""
     LIBC.malloc_trim(0)
+
+
+@functools.cache
+def share() -> None:
+    """Let all sessions of this process that say so have one store, for their runs take turns.
+
+    New pages for each run take a fifth of its time at 640x480.
+    """
+    kind, use = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, onnxruntime.OrtMemType.DEFAULT
+    onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", kind, 0, use), None)
+
+
+def kept_after(is_large: bool) -> onnxruntime.RunOptions:
+    """Return how to run so that the store keeps its memory, but not that of a large picture."""
+    options = onnxruntime.RunOptions()
+    if is_large:
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options

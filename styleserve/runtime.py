@@ -11,6 +11,7 @@ from typing import Any
 import onnxruntime
 from loky import cpu_count
 
+from styleserve import memory
 from styleserve.errors import ConfigError, ModelError
 from styleserve.recognise import read_model_bytes
 
@@ -160,10 +161,11 @@ class Runtime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
+        memory.share()
+        options.add_session_config_entry("session.use_env_allocators", "1")
         # What is raised need not stand between log lines, too; why a GPU is dropped is only there.
         options.log_severity_level = 3 if backend.providers[0] in GPU else 4
-        # The arena would keep what the largest picture needed; waiting threads would spin.
-        options.enable_cpu_mem_arena = False
+        # Waiting threads would spin.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return options
 

@@ -51,17 +51,23 @@ class Session:
         """
         with self._turn():
             tensor = make()
-            (given,), (asked,) = self.onnx.get_inputs(), self.onnx.get_outputs()
-            try:
-                answer = self.onnx.run([asked.name], {given.name: tensor})[0]
-            except Exception as error:
-                height, width = tensor.shape[2:]
-                raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
+            is_large = tensor[0, 0].size > LARGE_PIXELS
+            answer = self._run(tensor, is_large)
         self._sizes.add(tensor.shape)
         if len(self._sizes) > MANY_SIZES:
             self._rest_in(0)
-        elif tensor[0, 0].size > LARGE_PIXELS:
+        elif is_large:
             self._rest_in(PAUSE_S)
+        return answer
+
+    def _run(self, tensor: Tensor, is_large: bool) -> Tensor:
+        (given,), (asked,) = self.onnx.get_inputs(), self.onnx.get_outputs()
+        options = memory.kept_after(is_large)
+        try:
+            (answer,) = self.onnx.run([asked.name], {given.name: tensor}, options)
+        except Exception as error:
+            height, width = tensor.shape[2:]
+            raise InferenceError(f"it failed at {width}x{height}: {reason(error)}") from error
         return np.asarray(answer, dtype=np.float32)
 
     @contextlib.contextmanager

@@ -68,7 +68,7 @@ def own_imports(path: Path) -> set[str]:
         ("gradio", set()),  # the widgets are in client.py
         ("uvicorn", {"hosting"}),
         ("fastapi", {"hosting"}),
-        ("onnxruntime", {"runtime", "convert", "trial"}),
+        ("onnxruntime", {"memory", "runtime", "convert", "trial"}),
         ("onnx", {"graph", "rewrite", "convert", "trial"}),
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),

@@ -45,7 +45,9 @@ class SkewedSession:
     def __getattr__(self, name: str) -> object:
         return getattr(self._session, name)
 
-    def run(self, outputs: list[str], inputs: dict[str, Tensor]) -> list[Tensor]:
+    def run(
+        self, outputs: list[str], inputs: dict[str, Tensor], options: object = None
+    ) -> list[Tensor]:
         (answer,) = self._session.run(outputs, inputs)
         level = 1 if answer.shape[1] == 3 else 1 / 255  # of a mask, which goes from 0 to 1
         signs = np.where(np.indices(answer.shape).sum(axis=0) % 2, 1, -1)  # none is clipped away

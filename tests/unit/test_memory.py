@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
+
+from tests import tiny_models as tiny
 
 SCRIPT = """
 import sys, threading
@@ -47,3 +51,44 @@ def test_some_freed_memory_is_kept_until_it_is_given_back(
 
     assert kept_mib[0] <= kept <= kept_mib[1]
     assert left <= 8
+
+
+SHARED = """
+import resource, sys
+import numpy as np
+import psutil
+from pathlib import Path
+from styleserve import memory
+from styleserve.runtime import REFERENCE, Runtime
+
+sessions = [Runtime.create("cpu").open(Path(sys.argv[1]), REFERENCE) for _ in range(2)]
+picture = np.zeros((1, 3, 1500, 1500), np.float32)  # 26 MiB
+
+def run(session, is_large):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    session.run(None, {"image": picture}, memory.kept_after(is_large))
+    new_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * 4096 >> 20
+    print(new_mib, psutil.Process().memory_info().rss >> 20)
+
+run(sessions[0], False)
+run(sessions[1], False)
+run(sessions[1], True)
+"""
+
+
+def test_sessions_share_what_is_kept_and_give_back_what_a_large_picture_took(
+    tmp_path: Path,
+) -> None:
+    steps = ["image", "x1", "x2", "x3"]
+    nodes = [tiny.node("Sigmoid", [given], made) for given, made in pairwise(steps)]
+    path = tiny.save(tiny.model([*nodes, tiny.node("Neg", ["x3"])], size=None), tmp_path / "a.onnx")
+    command = [sys.executable, "-c", SHARED, str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    (first, kept), (second, _), (_, left) = (
+        map(int, line.split()) for line in ran.stdout.splitlines()
+    )
+
+    answer_mib = 26  # which is a new array each time
+    assert first >= 2 * answer_mib
+    assert second <= 1.2 * answer_mib
+    assert kept - left >= 0.8 * answer_mib

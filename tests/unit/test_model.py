@@ -487,7 +487,9 @@ class SpySession:
     def __getattr__(self, name: str) -> object:
         return getattr(self._session, name)
 
-    def run(self, outputs: list[str], inputs: dict[str, Tensor]) -> list[Tensor]:
+    def run(
+        self, outputs: list[str], inputs: dict[str, Tensor], options: object = None
+    ) -> list[Tensor]:
         self._runtime.shapes.extend(tensor.shape for tensor in inputs.values())
         for action in self._runtime.before_run:
             action()

@@ -167,7 +167,7 @@ def test_the_session_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.log_severity_level == 4
     assert options.intra_op_num_threads == 3
     assert options.inter_op_num_threads == 1
-    assert not options.enable_cpu_mem_arena
+    assert options.get_session_config_entry("session.use_env_allocators") == "1"
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 

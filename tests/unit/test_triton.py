@@ -391,9 +391,7 @@ def test_what_died_before_is_not_waited_for(
     assert drain(server) < 10
 
 
-def test_the_stop_lets_requests_finish_first(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_stop_lets_requests_finish_first(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     server = make()
     server._triton_server = SimpleNamespace(
