@@ -115,8 +115,9 @@ class Desk(threading.Thread):
                     self._outbox.trim()
                     places, outputs = message
                     _say(self._connection, self._reply(self._inbox.get(places), outputs))
-        for each in self._sockets:
-            each.close()
+        for each in (*self._sockets, self._connection, self._outbox, self._inbox):
+            if each:
+                each.close()
 
     def _reply(self, tensors: Tensors, outputs: list[str]) -> list[Any]:
         reply = self._call(tensors, outputs)

@@ -35,6 +35,7 @@ class Outbox:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._reserved = 0
         self._bytes = np.empty(0, np.uint8)
+        self._map: mmap.mmap | None = None
 
     def put(self, tensors: Tensors) -> list[Place]:
         """Write `tensors` over what was there before.
@@ -60,9 +61,14 @@ class Outbox:
 
     def trim(self) -> None:
         """Give back what a large picture took; who still reads there finds zeros."""
-        if self._reserved > KEPT_BYTES:
+        if self._map and self._reserved > KEPT_BYTES:
             self._map.madvise(mmap.MADV_REMOVE, KEPT_BYTES, self._reserved - KEPT_BYTES)
             self._reserved = KEPT_BYTES
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+        del self._map, self._bytes
 
     def _reserve(self, size: int) -> None:
         if size > self._reserved:
@@ -92,6 +98,10 @@ class Inbox:
                 opened = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._bytes = np.frombuffer(opened, np.uint8)
         return {place[0]: self._tensor(place) for place in places}
+
+    def close(self) -> None:
+        """Let go of the file, once nobody looks at a tensor any more."""
+        del self._bytes
 
     def _tensor(self, place: Place) -> NDArray[Any]:
         _, dtype, shape, spans = place

@@ -228,6 +228,22 @@ def test_a_desk_that_is_closed_ends(tmp_path: Path, opened: Open, when: str) -> 
     desk.close()
 
 
+def test_a_desk_that_has_ended_holds_no_file_open(tmp_path: Path, opened: Open) -> None:
+    def held() -> list[str]:
+        links = (file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
+        return [str(link) for link in links if "socket:" in str(link) or "dots_0" in str(link)]
+
+    before = len(held())
+    caller, desk = opened(echo)
+    ask(caller, TENSORS)
+    assert len(held()) > before
+    for end in (caller._connection, caller._outbox, caller._inbox):
+        end.close()
+    desk.join(PATIENCE_S)
+
+    assert len(held()) == before
+
+
 def test_a_desk_ends_with_its_worker(opened: Open) -> None:
     caller, desk = opened(echo)
     ask(caller, {})
