@@ -118,7 +118,9 @@ class CatalogEndpoint:
         if "name" in tensors:
             name = _one(tensors, "name").decode(errors="replace")
             if name not in self._details:
-                raise RequestError(f"{name!r} is not served here, these are: {', '.join(names)}")
+                raise RequestError(
+                    f"{name[:100]!r} is not served here, these are: {', '.join(names)}"
+                )
             names = [name]
         details = [self._details[name].encode() for name in names]
         return {

@@ -34,9 +34,10 @@ def choose(reference: Network, runtime: Runtime) -> Network:
                 LOGGER.warning("%s: %s", reference.path, _too_far(measured))
                 continue
         network.fidelity = measured
-        if backend.precision != "fp32":
-            on_gpu = backend.providers[0] in GPU
-            network.exact = reference.on(Backend(backend.providers)) if on_gpu else reference
+        on_gpu = backend.providers[0] in GPU
+        exact = Backend(backend.providers) if on_gpu else REFERENCE
+        if backend != exact:
+            network.exact = reference.on(exact) if on_gpu else reference
         return network
     tried = ", ".join(map(str, runtime.backends))
     why = _too_far(measured) if measured else f"it cannot be loaded on {tried}"

@@ -31,7 +31,8 @@ def give_back() -> None:
 def share() -> None:
     """Let all sessions of this process that say so have one store, for their runs take turns.
 
-    New pages for each run take a fifth of its time at 640x480.
+    New pages for each run take a fifth of its time at 640x480. What is taken first is never given
+    back, so the first run should be of a small picture, as warm-ups are.
     """
     kind, use = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, onnxruntime.OrtMemType.DEFAULT
     onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", kind, 0, use), None)

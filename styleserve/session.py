@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ LOGGER = logging.getLogger(__name__)
 POLL_S = 0.1  # between two looks at whether the caller is still there
 # OpenVINO keeps what the largest picture needed, and up to half a MiB for each size.
 LARGE_PIXELS, MANY_SIZES = 500_000, 100
+SOME_SIZES = 10  # leave holes in the memory of the process, which are not used again
 PAUSE_S = 30.0  # after the last large picture
 
 Tensor = NDArray[np.float32]
@@ -39,6 +41,7 @@ class Session:
         self.onnx = runtime.open(path, backend)  # another one after a rest
         self._version = _version(path)
         self._sizes: set[tuple[int, ...]] = set()  # since it was loaded
+        self._smallest: tuple[int, ...] = ()
         self._rest: threading.Timer | None = None
         self._lock = threading.Lock()
 
@@ -53,12 +56,20 @@ class Session:
             tensor = make()
             is_large = tensor[0, 0].size > LARGE_PIXELS
             answer = self._run(tensor, is_large)
-        self._sizes.add(tensor.shape)
+        self._note(tensor.shape, is_large)
+        return answer
+
+    def _note(self, shape: tuple[int, ...], is_large: bool) -> None:
+        """Give back what many sizes or a large picture leave behind."""
+        is_new = shape not in self._sizes
+        self._sizes.add(shape)
+        self._smallest = min(self._smallest or shape, shape, key=math.prod)
         if len(self._sizes) > MANY_SIZES:
             self._rest_in(0)
         elif is_large:
             self._rest_in(PAUSE_S)
-        return answer
+        if is_new and len(self._sizes) % SOME_SIZES == 0:
+            memory.give_back()
 
     def _run(self, tensor: Tensor, is_large: bool) -> Tensor:
         (given,), (asked,) = self.onnx.get_inputs(), self.onnx.get_outputs()
@@ -90,14 +101,20 @@ class Session:
             self._rest.start()
 
     def _give_memory_back(self) -> None:
-        """Forget what past pictures needed; OpenVINO does if the file is loaded anew."""
+        """Forget what past pictures needed; OpenVINO does if the file is loaded anew.
+
+        What all sessions share goes at the end of a run, but for the part in which its own answer
+        lies; so one with a small picture follows.
+        """
         self._sizes.clear()
         try:
             if self.backend.keeps_memory:
                 if _version(self.path) != self._version:
                     raise ModelError("it has changed since")
                 self.onnx = self._runtime.open(self.path, self.backend)
-        except (ModelError, OSError) as error:
+            with self._turn():
+                self._run(np.zeros(self._smallest, np.float32), is_large=True)
+        except (ModelError, InferenceError, OSError) as error:
             LOGGER.warning("%s keeps the memory of past pictures: %s", self.path, error)
         memory.give_back()
 

@@ -61,7 +61,7 @@ class ServerSettings(BaseSettings):
     providers: str = "auto"
     """Comma-separated execution providers in order (cuda, tensorrt, openvino, cpu), or auto."""
     precision: Annotated[Literal["auto", "fp32", "bf16", "tf32", "fp16"], LOWER] = "auto"
-    """Arithmetic: fp32, bf16 (CPU), tf32 or fp16 (GPU), or auto, which no picture shows."""
+    """Arithmetic: fp32, bf16 (CPU), tf32 or fp16 (GPU), or auto: the fastest that is as good."""
     threads: int = Field(0, ge=0, le=1024)
     """Threads of one model run; 0 takes the CPU quota of the container or machine."""
     concurrency: int = Field(0, ge=0, le=1024)

@@ -137,12 +137,13 @@ def test_openvino_gives_the_pictures_of_fp32(tmp_path: Path, made: ModelProto) -
     assert told["precision"] == ("bf16" if has_bf16 else "fp32")
 
 
+@pytest.mark.parametrize("backend", [BF16, FP32], ids=str)
 @pytest.mark.parametrize("size", [None, (48, 32)])
 def test_a_smooth_picture_is_left_to_the_reference(
-    tmp_path: Path, size: tuple[int, int] | None
+    tmp_path: Path, size: tuple[int, int] | None, backend: Backend
 ) -> None:
     path = tiny.save(tiny.identity(size), tmp_path / "a-9.onnx")
-    fast, exact = load_model(path, skewed({BF16: HIDDEN})), load_model(path, skewed({}))
+    fast, exact = load_model(path, skewed({backend: HIDDEN})), load_model(path, skewed({}))
     plain, busy = np.full((60, 50, 3), 99, np.uint8), noise(60, 50)
 
     assert (fast(plain, 0) == exact(plain, 0)).all()

@@ -6,13 +6,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
-from styleserve import session
+from styleserve import memory, session
 from styleserve.errors import RequestError
 from styleserve.model import StyleModel
 from styleserve.network import Network
-from styleserve.runtime import Backend
+from styleserve.runtime import REFERENCE, Backend, Runtime
+from styleserve.session import Session, Tensor
 from styleserve.ticket import IS_OVER
 from tests import tiny_models as tiny
 from tests.pictures import noise
@@ -64,6 +66,43 @@ def test_a_model_is_loaded_anew_once_after_the_last_large_picture(
     ManualTimer.fire()
     assert len(runtime.opened) == 1
     assert (model(noise(40, 50), 0) == noise(40, 50)).all()
+
+
+def test_what_sessions_share_is_given_back_too_by_a_small_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "Timer", ManualTimer)
+    path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
+    loaded = Session(path, Runtime.create("cpu"), REFERENCE)
+    seen: list[tuple[tuple[int, ...], bool]] = []
+    run = loaded._run
+
+    def spy(tensor: Tensor, is_large: bool) -> Tensor:
+        seen.append((tensor.shape[2:], is_large))
+        return run(tensor, is_large)
+
+    monkeypatch.setattr(loaded, "_run", spy)
+    for height, width in ((64, 64), (1000, 1000), (40, 50), (60, 60)):
+        loaded.run(lambda: np.zeros((1, 3, height, width), np.float32))  # noqa: B023
+    ManualTimer.fire()
+
+    assert seen[1] == ((1000, 1000), True)
+    assert seen[2:] == [((40, 50), False), ((60, 60), False), ((40, 50), True)]
+
+
+@pytest.mark.parametrize("count", [session.SOME_SIZES - 1, session.SOME_SIZES])
+def test_after_some_sizes_free_memory_is_given_back(
+    keeping: tuple[StyleModel, SpyRuntime], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    given: list[bool] = []
+    monkeypatch.setattr(memory, "give_back", lambda: given.append(True))
+    model, _ = keeping
+    model._network._session._sizes.clear()  # the warm-up's
+    for _ in range(2):
+        for side in range(count):
+            model(noise(32, 33 + side), 0)
+
+    assert len(given) == count // session.SOME_SIZES
 
 
 def test_small_pictures_load_nothing_anew(keeping: tuple[StyleModel, SpyRuntime]) -> None:
