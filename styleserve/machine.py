@@ -12,14 +12,14 @@ from pathlib import Path
 
 import psutil
 
-from styleserve import leftovers
+from styleserve import channel, leftovers
 from styleserve.errors import ConfigError
 from styleserve.runtime import GPU, choose_providers
 from styleserve.settings import ServerSettings
 
 LOGGER = logging.getLogger(__name__)
 
-SHM = Path("/dev/shm")
+SHM = channel.SHM
 # Measured: each worker reserves 4 MB, and a picture lies there up to four times (request and
 # answer, once for Triton and once in our mailboxes). Until Triton starts anew, it keeps the room
 # that each worker's largest picture took.

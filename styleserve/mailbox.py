@@ -48,7 +48,7 @@ class Outbox:
         end = 0
         for name, array in tensors.items():
             first = len(copies)
-            for part in _parts(array):
+            for part in parts(array):
                 start = -(-end // ALIGNMENT) * ALIGNMENT
                 end = start + part.size
                 copies.append((start, end, part))
@@ -105,15 +105,16 @@ class Inbox:
 
     def _tensor(self, place: Place) -> NDArray[Any]:
         _, dtype, shape, spans = place
-        parts = [self._bytes[start:stop] for start, stop in spans]
+        found = [self._bytes[start:stop] for start, stop in spans]
         if dtype:
-            return parts[0].view(dtype).reshape(shape)
-        texts = np.empty(len(parts), np.object_)
-        texts[:] = [part.tobytes() for part in parts]
+            return found[0].view(dtype).reshape(shape)
+        texts = np.empty(len(found), np.object_)
+        texts[:] = [part.tobytes() for part in found]
         return texts.reshape(shape)
 
 
-def _parts(array: NDArray[Any]) -> list[NDArray[np.uint8]]:
+def parts(array: NDArray[Any]) -> list[NDArray[np.uint8]]:
+    """Return the bytes of the numbers of `array`, or those of each of its byte strings."""
     if array.dtype == np.object_:
         return [np.frombuffer(text, np.uint8) for text in array.reshape(-1)]
     return [np.ascontiguousarray(array).reshape(-1).view(np.uint8)]

@@ -1,7 +1,7 @@
 """Triton as a process of ours: start it, tell whether it is whole, drain it, end it.
 
-With `styleserve.serving` the only importer of pytriton, whose private parts it overrides: its own
-waits go on for minutes after tritonserver has ended.
+With `styleserve.serving` and `styleserve.binding` the only importer of pytriton, whose private
+parts it overrides: its own waits go on for minutes after tritonserver has ended.
 """
 
 import signal

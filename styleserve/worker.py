@@ -20,7 +20,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from .channel import SHM, Caller, Error, Reply
-from .mailbox import FullError
+from .mailbox import FullError, parts
 
 HOME = Path(__file__).parents[3]  # <home>/model-store/<name>/1/model.py
 HIDDEN = "the server failed inside; its log has the details"
@@ -67,7 +67,8 @@ class TritonPythonModel:
                 self._metric(name, labels).increment(value)
             if error:
                 return self._error(error)
-            if sum(map(_size, answer.values())) > shutil.disk_usage(SHM).free:
+            size = sum(part.size for array in answer.values() for part in parts(array))
+            if size > shutil.disk_usage(SHM).free:
                 raise FullError  # Triton's write would end this process
             outputs = [pb_utils.Tensor(name, array) for name, array in answer.items()]
             return pb_utils.InferenceResponse(output_tensors=outputs)
@@ -121,7 +122,3 @@ class TritonPythonModel:
         error = pb_utils.TritonError
         code = error.INVALID_ARG if why.is_callers else error.INTERNAL
         return pb_utils.InferenceResponse(error=error(why.message, code))
-
-
-def _size(array: Any) -> int:  # noqa: ANN401
-    return sum(map(len, array.reshape(-1))) if array.dtype == object else int(array.nbytes)
