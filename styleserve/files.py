@@ -1,7 +1,8 @@
 """Files of the command line: found by name, folder or pattern, and written whole or not at all."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,16 +85,37 @@ def prepare(target: Path | None) -> None:
 
 
 @contextmanager
-def saving(target: Path) -> Iterator[Path]:
-    """Give a path to write to; that file becomes `target` at the end, or vanishes on an error."""
+def saving(target: Path, then: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """Give a path to write to; that file becomes `target` at the end, or vanishes on an error.
+
+    `then` is called with it: no signal comes between the two.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     # Nothing is made here: an interrupt between making it and `try` would leave it behind.
     part = target.with_name(f".part-{token_hex(8)}{target.suffix}")
     try:
         yield part
-        part.replace(target)
+        with _uninterrupted():
+            part.replace(target)
+            then()
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the end of this, which has to be short."""
+    late: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number in before:
+            signal.signal(number, lambda came, _: late.append(came))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for came in late:
+            signal.raise_signal(came)
 
 
 def _find(text: str, out: Path) -> list[Found]:

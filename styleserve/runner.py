@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -42,11 +43,9 @@ class Runner:
         answers = crew.as_done(self._call, jobs)
         for job, answer in tqdm(answers, total=len(jobs), unit="photo", disable=_no_bar(jobs)):
             try:
-                _save(job, answer.result())
+                _save(job, answer, report)
             except (StyleServeError, OSError) as error:
                 report.failed(job, error)
-            else:
-                report.done(job)
 
     def _video(self, job: Job, crew: Crew, report: Report) -> None:
         # Imported late: photos need no OpenCV here.
@@ -57,8 +56,10 @@ class Runner:
 
         assert job.source is not None
         assert job.target is not None
+        notes: list[str] = []
         try:
-            report.done(job, video.convert(job.source, job.target, stylise, crew))
+            with saving(job.target, lambda: report.done(job, notes)) as part:
+                notes += video.convert(job.source, part, stylise, crew)
         except (StyleServeError, OSError) as error:
             report.failed(job, error)
 
@@ -67,13 +68,14 @@ class Runner:
         return self.remote.stylise_file(file, job.style, self.options)
 
 
-def _save(job: Job, file: bytes) -> None:
+def _save(job: Job, answer: Future[bytes], report: Report) -> None:
     if job.target is None:
-        sys.stdout.buffer.write(file)
+        sys.stdout.buffer.write(answer.result())
         sys.stdout.buffer.flush()
+        report.done(job)
         return
-    with saving(job.target) as part:
-        part.write_bytes(file)
+    with saving(job.target, lambda: report.done(job)) as part:
+        part.write_bytes(answer.result())
 
 
 def _no_bar(jobs: Sequence[Job]) -> bool | None:

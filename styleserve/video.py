@@ -31,27 +31,29 @@ _SOUND_TIMEOUT_S = 600
 def convert(source: Path, target: Path, stylise: Callable[[Image], Image], crew: Crew) -> list[str]:
     """Write the video `source` to `target`, every frame through `stylise`.
 
+    On an error, half a video may be left.
+
     Returns:
         What the result lacks, a sentence each.
 
     Raises:
         RequestError: if the video cannot be read, or not be written in the target's format.
-        StyleServeError: what `stylise` raises. There is no target then.
+        StyleServeError: what `stylise` raises.
     """
     _silence()
-    with _reading(source) as capture, saving(target) as part:
+    with _reading(source) as capture:
         total = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
         frames = _frames(capture)
         first = next(frames, None)
         if first is None:
             raise RequestError(f"{source} holds no frame that can be read; save it anew")
         count = 0
-        with _writing(part, first, capture.get(cv2.CAP_PROP_FPS)) as write:
+        with _writing(target, first, capture.get(cv2.CAP_PROP_FPS)) as write:
             styled = crew.in_order(stylise, chain([first], frames))
             for frame in tqdm(styled, source.name, max(total, 1), unit="frame", disable=None):
                 write(frame)
                 count += 1
-        return [*_shortfalls(first, count, total), *_add_sound(part, source)]
+        return [*_shortfalls(first, count, total), *_add_sound(target, source)]
 
 
 def _silence() -> None:
@@ -82,18 +84,18 @@ def _frames(capture: cv2.VideoCapture) -> Iterator[Image]:
 
 
 @contextmanager
-def _writing(part: Path, first: Image, rate: float) -> Iterator[Callable[[Image], None]]:
+def _writing(target: Path, first: Image, rate: float) -> Iterator[Callable[[Image], None]]:
     if not 0 < rate <= _FASTEST_PER_S:
         raise RequestError(f"the video names no frame rate that is possible, got {rate} per second")
     height, width = first.shape[:2]
-    codec = _CODECS.get(part.suffix.lower(), _USUAL_CODEC)
+    codec = _CODECS.get(target.suffix.lower(), _USUAL_CODEC)
     fourcc = cv2.VideoWriter.fourcc(*codec)
-    writer = cv2.VideoWriter(str(part), cv2.CAP_FFMPEG, fourcc, rate, (width, height))
+    writer = cv2.VideoWriter(str(target), cv2.CAP_FFMPEG, fourcc, rate, (width, height))
     try:
         if not writer.isOpened():
             raise RequestError(
-                f"OpenCV cannot write {part.suffix} of {width}x{height} pixels at {rate:g} frames "
-                "per second; name a result that ends in .mp4, .mkv or .avi"
+                f"OpenCV cannot write {target.suffix} of {width}x{height} pixels at {rate:g} "
+                "frames per second; name a result that ends in .mp4, .mkv or .avi"
             )
         yield lambda frame: writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
     finally:

@@ -1,5 +1,6 @@
 """Which files the inputs name, and that results are written whole or not at all."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,6 +136,29 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, error: type[BaseExce
         raise error
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_comes_after_a_result_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    replace = Path.replace
+
+    def interrupted(part: Path, target: Path) -> Path:
+        moved = replace(part, target)
+        signal.raise_signal(number)
+        return moved
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    target, counted = tmp_path / "a.jpg", []
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), saving(target, lambda: counted.append(1)) as part:
+            part.write_bytes(b"whole")
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+    assert (target.read_bytes(), counted) == (b"whole", [1])
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

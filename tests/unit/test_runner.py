@@ -89,7 +89,8 @@ def test_standard_input_goes_to_standard_output(capfdbinary: pytest.CaptureFixtu
 def test_videos_fail_and_succeed_like_photos(
     jobs: Callable[..., list[Job]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def convert(source: Path, *_: object) -> list[str]:
+    def convert(source: Path, target: Path, *_: object) -> list[str]:
+        target.write_text("half")
         if source.read_text() == "bad":
             raise RemoteError("it is gone")
         return ["no sound"]
@@ -99,3 +100,4 @@ def test_videos_fail_and_succeed_like_photos(
     report = run(made)
     assert report.results == [made[0].describe() | {"note": "no sound"}]
     assert report.failures == [made[1].describe() | {"error": "it is gone"}]
+    assert [job.target.exists() for job in made if job.target] == [True, False]

@@ -12,6 +12,7 @@ import pytest
 from styleserve import video
 from styleserve.crew import Crew
 from styleserve.errors import RemoteError, RequestError
+from styleserve.files import saving
 from styleserve.image import Image
 from tests.clips import HEIGHT, WIDTH, brightness, make_clip, read_clip, turn
 
@@ -30,7 +31,8 @@ def invert(frame: Image) -> Image:
 
 
 def convert(source: Path, target: Path, style: Callable[[Image], Image] = invert) -> list[str]:
-    return video.convert(source, target, style, Crew(4))
+    with saving(target) as part:
+        return video.convert(source, part, style, Crew(4))
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".avi", ".mov", ".mkv", ".webm"])
