@@ -9,7 +9,7 @@ COPY requirements*.txt ./
 # Converts the models with the same ONNX Runtime for every flavour, on a CPU.
 FROM packages AS models
 RUN --mount=type=cache,target=/root/.cache/pip \
-    grep -hE '^(numpy|onnxruntime)' requirements-base.txt requirements.txt > pins.txt \
+    grep -hE '^(numpy|opencv|onnxruntime)' requirements-base.txt requirements.txt > pins.txt \
     && pip install -r pins.txt -r requirements-models.txt
 ENV PATH=/venv/bin:$PATH
 COPY dvc.yaml dvc.lock params.yaml ./

@@ -68,6 +68,8 @@ def _psnr(network: Network, reference: Network, photo: Image) -> float:
 def _open(reference: Network, backend: Backend) -> Network | None:
     if backend == REFERENCE:
         return reference
+    if not backend.file(reference.path).exists():
+        return None
     try:
         return reference.on(backend)
     except ModelError as error:

@@ -1,4 +1,4 @@
-"""Keys that `convert` writes into a served model's metadata and that the server reads."""
+"""What `convert` and `quantize` write and the server reads: keys of metadata, and a suffix."""
 
 SOURCE_SHA256 = "styleserve.source_sha256"
 SOURCE_NAME = "styleserve.source_name"
@@ -7,3 +7,5 @@ TOOLS = "styleserve.tools"
 DESCRIPTION = "styleserve.description"
 REWRITTEN = "styleserve.rewritten"  # layers, see `styleserve.rewrite`
 OPSET = "styleserve.opset"
+
+INT8_SUFFIX = ".int8"  # of the file beside a model which has layers in 8 bits

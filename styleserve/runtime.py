@@ -11,7 +11,7 @@ from typing import Any
 import onnxruntime
 from loky import cpu_count
 
-from styleserve import memory
+from styleserve import memory, metadata
 from styleserve.errors import ConfigError, ModelError
 from styleserve.recognise import read_model_bytes
 
@@ -24,8 +24,10 @@ PROVIDERS = {
 ON_REQUEST = {"tensorrt": "TensorrtExecutionProvider"}
 GPU = {"cuda", "tensorrt"}
 # What a provider computes with in place of fp32, if that shows in no picture: see `fidelity`.
-REDUCED = {"tensorrt": "fp16", "cuda": "tf32", "openvino": "bf16"}
-CPU_BF16 = {"avx512_bf16", "amx_bf16"}  # without one of these bf16 is slower than fp32
+REDUCED = {"tensorrt": ("fp16",), "cuda": ("tf32",), "openvino": ("int8", "bf16")}
+# Without one of these it is slower than fp32.
+BF16, INT8 = {"avx512_bf16", "amx_bf16"}, {"avx512_vnni", "avx_vnni", "amx_int8"}
+CPU_FLAGS = {"bf16": BF16, "int8": INT8}
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Backend:
     def keeps_memory(self) -> bool:
         """Tell whether a session keeps what its largest picture needed."""
         return self.providers[0] == "openvino"
+
+    def file(self, model: Path) -> Path:
+        """Name what it loads of a model: for int8 another file, beside it."""
+        return model.with_suffix(metadata.INT8_SUFFIX) if self.precision == "int8" else model
 
     def __str__(self) -> str:
         """Name it as logs and the catalog do."""
@@ -82,10 +88,8 @@ def choose_backends(providers: tuple[str, ...], precision: str) -> tuple[Backend
     """
     backends = []
     for position, name in enumerate(providers):
-        reduced = REDUCED.get(name)
-        if reduced and (reduced != "bf16" or CPU_BF16 & _cpu_flags()):
-            backends.append(Backend(providers[position:], reduced))
-        backends.append(Backend(providers[position:]))
+        kinds = [*filter(_has, REDUCED.get(name, ())), "fp32"]
+        backends += [Backend(providers[position:], kind) for kind in kinds]
     chosen = tuple(backend for backend in backends if precision in ("auto", backend.precision))
     if not chosen:
         had = dict.fromkeys(backend.precision for backend in backends)
@@ -94,6 +98,10 @@ def choose_backends(providers: tuple[str, ...], precision: str) -> tuple[Backend
             f"STYLESERVE_PRECISION to {', '.join(had)} or auto"
         )
     return chosen
+
+
+def _has(precision: str) -> bool:
+    return precision not in CPU_FLAGS or bool(CPU_FLAGS[precision] & _cpu_flags())
 
 
 def _cpu_flags() -> set[str]:
@@ -130,17 +138,17 @@ class Runtime:
         gate = threading.BoundedSemaphore(at_once)
         return cls(backends, threads or int(cpu_count()), at_once, gate)
 
-    def open(self, path: Path, backend: Backend) -> onnxruntime.InferenceSession:
-        """Load a model file.
+    def open(self, model: Path, backend: Backend) -> onnxruntime.InferenceSession:
+        """Load a model's file for this backend.
 
         Raises:
             ModelError: if ONNX Runtime refuses the file or drops the first provider.
         """
+        path = backend.file(model)
         wanted = [self._provider(name, backend.precision) for name in backend.providers]
+        options = self._options(backend)
         try:
-            session = onnxruntime.InferenceSession(
-                str(path), self._options(backend), providers=wanted
-            )
+            session = onnxruntime.InferenceSession(str(path), options, providers=wanted)
         except Exception as error:
             read_model_bytes(path)  # refuses a file that plainly is something else
             broken = "it is damaged or cut short" if "INVALID_PROTOBUF" in str(error) else ""
@@ -171,8 +179,8 @@ class Runtime:
 
     def _provider(self, name: str, precision: str) -> tuple[str, dict[str, Any]]:
         is_full = precision == "fp32"
-        openvino = {
-            "INFERENCE_PRECISION_HINT": "f32" if is_full else precision,
+        openvino = {  # with int8, the hint is for layers that are not in 8 bits
+            "INFERENCE_PRECISION_HINT": "f32" if is_full or not _has("bf16") else "bf16",
             "INFERENCE_NUM_THREADS": self.threads * self.concurrency,
             "NUM_STREAMS": self.concurrency,
         }

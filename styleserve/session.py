@@ -39,7 +39,7 @@ class Session:
         self.backend = backend
         self._runtime = runtime
         self.onnx = runtime.open(path, backend)  # another one after a rest
-        self._version = _version(path)
+        self._version = self._file_version()
         self._sizes: set[tuple[int, ...]] = set()  # since it was loaded
         self._smallest: tuple[int, ...] = ()
         self._rest: threading.Timer | None = None
@@ -92,6 +92,10 @@ class Session:
         finally:
             self._runtime.gate.release()
 
+    def _file_version(self) -> tuple[int, int]:
+        status = self.backend.file(self.path).stat()
+        return status.st_ino, status.st_mtime_ns
+
     def _rest_in(self, pause_s: float) -> None:
         with self._lock:
             if self._rest:
@@ -109,7 +113,7 @@ class Session:
         self._sizes.clear()
         try:
             if self.backend.keeps_memory:
-                if _version(self.path) != self._version:
+                if self._file_version() != self._version:
                     raise ModelError("it has changed since")
                 self.onnx = self._runtime.open(self.path, self.backend)
             with self._turn():
@@ -122,8 +126,3 @@ class Session:
 def _check(is_over: Callable[[], bool]) -> None:
     if is_over():
         raise RequestError("stopped, nobody waits for its answer any more")
-
-
-def _version(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns

@@ -60,8 +60,8 @@ class ServerSettings(BaseSettings):
     """Token for Triton's protected endpoints (model repository, trace, ...); random if empty."""
     providers: str = "auto"
     """Comma-separated execution providers in order (cuda, tensorrt, openvino, cpu), or auto."""
-    precision: Annotated[Literal["auto", "fp32", "bf16", "tf32", "fp16"], LOWER] = "auto"
-    """Arithmetic: fp32, bf16 (CPU), tf32 or fp16 (GPU), or auto: the fastest that is as good."""
+    precision: Annotated[Literal["auto", "fp32", "bf16", "int8", "tf32", "fp16"], LOWER] = "auto"
+    """Arithmetic: fp32, bf16 or int8 (CPU), tf32 or fp16 (GPU), or auto: the fastest as good."""
     threads: int = Field(0, ge=0, le=1024)
     """Threads of one model run; 0 takes the CPU quota of the container or machine."""
     concurrency: int = Field(0, ge=0, le=1024)

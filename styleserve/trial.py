@@ -146,17 +146,24 @@ def widest_gap(one: Run, other: Run, sizes: Sequence[Size]) -> float:
 
 def steady(model: ModelProto, names: Sequence[str], sizes: Sequence[Size]) -> dict[str, Tensor]:
     """Return those inner values of a model that are the same for photos of all these sizes."""
+    found = values(model, names, [photo(*size) for size in sizes])
+    return {
+        name: same[0]
+        for name, same in found.items()
+        if all(np.array_equal(same[0], value) for value in same)
+    }
+
+
+def values(
+    model: ModelProto, names: Sequence[str], pictures: Sequence[Tensor]
+) -> dict[str, list[Tensor]]:
+    """Return the inner values of these names, for each picture. Raises ModelError."""
     if not names:
         return {}
     session = _session(graph.with_outputs(model, names).SerializeToString(), "a model's values")
-    picture = session.get_inputs()[0].name
-    found = [session.run(list(names), {picture: photo(*size)}) for size in sizes]
-    columns = zip(names, zip(*found, strict=True), strict=True)
-    return {
-        name: values[0]
-        for name, values in columns
-        if all(np.array_equal(values[0], value) for value in values)
-    }
+    image = session.get_inputs()[0].name
+    found = [session.run(list(names), {image: picture}) for picture in pictures]
+    return dict(zip(names, map(list, zip(*found, strict=True)), strict=True))
 
 
 def _holds(run: Run, size: Size, batch: bool) -> bool:

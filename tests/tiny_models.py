@@ -58,6 +58,38 @@ def old_style(size: Size = (32, 32)) -> ModelProto:
     return old
 
 
+def residual(size: Size = None, *, blocks: int = 2, channels: int = 16) -> ModelProto:
+    """A style network in small: convolutions, normalised and rectified, and blocks that add."""
+    random = np.random.default_rng(5)
+    weights: dict[str, NDArray[Any]] = {"border": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
+    nodes: list[NodeProto] = []
+
+    def add(kind: str, inputs: Sequence[str], **attributes: Value) -> str:
+        output = f"{kind}{len(nodes)}"
+        nodes.append(node(kind, inputs, output, **attributes))
+        return output
+
+    def convolve(value: str, ins: int, outs: int) -> str:
+        name = f"kernel{len(nodes)}"
+        weights[name] = random.normal(0, (9 * ins) ** -0.5, (outs, ins, 3, 3))
+        return add("Conv", [add("Pad", [value, "border"], mode="reflect"), name])
+
+    def normalise(value: str) -> str:
+        scale, bias = f"scale{len(nodes)}", f"bias{len(nodes)}"
+        weights[scale] = np.geomspace(0.3, 3, channels)  # which is hard for 8 bits
+        weights[bias] = random.normal(0, 1, channels)
+        return add("InstanceNormalization", [value, scale, bias])
+
+    value = add("Relu", [normalise(convolve("image", 3, channels))])
+    for _ in range(blocks):
+        inner = add("Relu", [normalise(convolve(value, channels, channels))])
+        value = add("Add", [normalise(convolve(inner, channels, channels)), value])
+    weights["grey"], weights["gain"] = np.array([128.0]), np.array([12.0])
+    loud = add("Mul", [convolve(value, channels, 3), "gain"])
+    nodes.append(node("Add", [loud, "grey"]))
+    return model(nodes, size=size, channels=3, opset=18, elem_type=TensorProto.FLOAT, **weights)
+
+
 def odd_only(size: Size = None) -> ModelProto:
     """Give back odd sides only, and even ones a pixel short: no multiple fits."""
     kernel = np.zeros((3, 3, 3, 3))

@@ -32,7 +32,7 @@ def ours(name: str, exact: bool = True, **environment: str) -> Side:
 
 
 SIDES = (
-    ours("styleserve", exact=False),  # bf16 where the CPU has it
+    ours("styleserve", exact=False),  # int8 and bf16 where the CPU has them
     ours("styleserve fp32", STYLESERVE_PRECISION="fp32"),
     Side("FastAPI", "fastapi", Raw("/{style}"), Numbers("/{style}/json")),
     Side("LitServe", "litserve", Raw("/predict"), Numbers("/predict")),

@@ -1,6 +1,7 @@
 """What is asked of all sides, and the models made for it of one raw file."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import yaml
 
 from styleserve import graph
 from styleserve.convert import convert
+from styleserve.errors import ModelError
 from styleserve.image import Image
 from styleserve.probe import picture
+from styleserve.quantize import quantize
 
 ROOT = Path(__file__).parents[2]
 FIXED_SIDE = 224
@@ -69,7 +72,8 @@ def prepare(raw: Path, workload: Workload, folder: Path) -> tuple[Path, Path]:
     """Write the models of a workload; return the folder for the peers and that for our server.
 
     Peers get the file of the author, opened to any size unless the workload is fixed; our server
-    gets what our conversion makes of it, which is closed again where the workload is fixed.
+    gets what our conversion makes of it, closed again where the workload is fixed, and beside it
+    the same with layers in 8 bits, where it bears them.
     """
     peers, ours = folder / "peers", folder / "ours"
     peers.mkdir(parents=True)
@@ -88,4 +92,7 @@ def prepare(raw: Path, workload: Workload, folder: Path) -> tuple[Path, Path]:
         del model.graph.value_info[:]  # they hold the old size
         for number in range(workload.styles):
             onnx.save(model, home / f"style{number}.onnx")
+    for file in ours.iterdir():
+        with suppress(ModelError):
+            quantize(file)
     return peers, ours

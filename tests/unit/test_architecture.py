@@ -68,8 +68,8 @@ def own_imports(path: Path) -> set[str]:
         ("gradio", set()),  # the widgets are in client.py
         ("uvicorn", {"hosting"}),
         ("fastapi", {"hosting"}),
-        ("onnxruntime", {"memory", "runtime", "convert", "trial"}),
-        ("onnx", {"graph", "rewrite", "convert", "trial"}),
+        ("onnxruntime", {"memory", "runtime", "convert", "quantize", "trial"}),
+        ("onnx", {"equalise", "graph", "quantize", "rewrite", "convert", "trial"}),
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),
         ("yaml", {"reader"}),

@@ -20,6 +20,7 @@ from tests import tiny_models as tiny
 from tests.pictures import noise
 
 BF16, FP32 = Backend(("openvino", "cpu"), "bf16"), Backend(("openvino", "cpu"))
+INT8 = Backend(("openvino", "cpu"), "int8")
 TF32 = Backend(("cuda", "cpu"), "tf32")
 VISIBLE, HIDDEN, NONSENSE = 2.0, 1.0, float("nan")  # levels of 255: 42.1 and 48.1 dB
 
@@ -91,6 +92,32 @@ def test_the_first_backend_that_shows_no_difference_is_taken(
     assert told["psnr_db"] == pytest.approx(figures, abs=0.3)
 
 
+@pytest.mark.parametrize(
+    ("has_file", "skew", "precision", "figures"),
+    [
+        (True, HIDDEN, "int8", {"openvino int8": 48.1}),
+        (True, VISIBLE, "bf16", {"openvino int8": 42.1, "openvino bf16": 68.1}),
+        (False, HIDDEN, "bf16", {"openvino bf16": 68.1}),
+    ],
+)
+def test_8_bits_are_for_models_with_a_second_file_that_is_good_enough(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    has_file: bool,
+    skew: float,
+    precision: str,
+    figures: dict[str, float],
+) -> None:
+    if has_file:
+        tiny.save(tiny.identity(), tmp_path / "a-9.int8")
+
+    told = described(tmp_path, {INT8: skew, BF16: 0.1})
+
+    assert told["precision"] == precision
+    assert told["psnr_db"] == pytest.approx(figures, abs=0.3)
+    assert len(caplog.records) == (skew == VISIBLE)
+
+
 def test_what_is_passed_over_is_told_with_its_figure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,8 +160,7 @@ def test_openvino_gives_the_pictures_of_fp32(tmp_path: Path, made: ModelProto) -
     told = load_model(path, Runtime.create("openvino", threads=1)).describe()
 
     assert told["provider"] == PROVIDERS["openvino"]
-    has_bf16 = bool(runtime.CPU_BF16 & runtime._cpu_flags())
-    assert told["precision"] == ("bf16" if has_bf16 else "fp32")
+    assert told["precision"] == ("bf16" if runtime._has("bf16") else "fp32")
 
 
 @pytest.mark.parametrize("backend", [BF16, FP32], ids=str)

@@ -95,6 +95,8 @@ def test_what_is_not_installed_is_refused_naming_what_is(
         (("cpu",), "avx512_bf16", "auto", ["cpu fp32"]),
         (("openvino", "cpu"), "", "auto", ["openvino fp32", "cpu fp32"]),
         (("openvino", "cpu"), "amx_bf16", "auto", ["openvino bf16", "openvino fp32", "cpu fp32"]),
+        (("openvino", "cpu"), "avx_vnni", "auto", ["openvino int8", "openvino fp32", "cpu fp32"]),
+        (("openvino", "cpu"), "avx512_vnni", "int8", ["openvino int8"]),
         (("openvino", "cpu"), "avx512_bf16", "bf16", ["openvino bf16"]),
         (("openvino", "cpu"), "avx512_bf16", "fp32", ["openvino fp32", "cpu fp32"]),
         (("cuda", "cpu"), "", "auto", ["cuda tf32", "cuda fp32", "cpu fp32"]),
@@ -119,7 +121,12 @@ def test_the_fastest_arithmetic_that_the_machine_has_comes_first(
 
 @pytest.mark.parametrize(
     ("providers", "precision"),
-    [(("cpu",), "bf16"), (("openvino", "cpu"), "bf16"), (("cuda", "cpu"), "fp16")],
+    [
+        (("cpu",), "bf16"),
+        (("openvino", "cpu"), "bf16"),
+        (("openvino", "cpu"), "int8"),
+        (("cuda", "cpu"), "fp16"),
+    ],
 )
 def test_a_precision_that_cannot_be_had_is_refused_naming_those_that_can(
     monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], precision: str
@@ -171,14 +178,24 @@ def test_the_session_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
-@pytest.mark.parametrize(("precision", "hint"), [("fp32", "f32"), ("bf16", "bf16")])
-def test_openvino_gets_the_precision_and_threads_for_all_runs_at_once(
-    monkeypatch: pytest.MonkeyPatch, precision: str, hint: str
+@pytest.mark.parametrize(
+    ("precision", "flag", "file", "hint"),
+    [
+        ("fp32", "avx512_bf16", "a-9.onnx", "f32"),
+        ("bf16", "avx512_bf16", "a-9.onnx", "bf16"),
+        ("int8", "avx512_bf16", "a-9.int8", "bf16"),  # the layers that are not in 8 bits
+        ("int8", "avx512_vnni", "a-9.int8", "f32"),
+    ],
+)
+def test_openvino_gets_file_precision_and_threads_for_all_runs_at_once(
+    monkeypatch: pytest.MonkeyPatch, precision: str, flag: str, file: str, hint: str
 ) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: {flag})
     install(monkeypatch, OPENVINO, CPU)
     made = Runtime.create("openvino", threads=3, concurrency=2)
     opened = open_with(monkeypatch, made, [OPENVINO, CPU], Backend(("openvino", "cpu"), precision))
 
+    assert opened["path"] == f"folder/{file}"
     (name, options), (second, _) = opened["providers"]
     assert (name, second) == (OPENVINO, CPU)
     assert options["device_type"] == "CPU"
