@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,7 +41,7 @@ class Project:
         for name in ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore"):
             shutil.copy(ROOT / name, folder / name)
 
-    def add(self, raw: Mapping[str, ModelProto | bytes]) -> None:
+    def add(self, raw: Mapping[str, ModelProto | bytes], int8: Sequence[str] = ()) -> None:
         """Make these, by name, the models of params.yaml; bytes are files as they are."""
         models = {}
         for name, content in raw.items():
@@ -50,7 +50,7 @@ class Project:
             data = content if isinstance(content, bytes) else content.SerializeToString()
             path.write_bytes(data)
             models[name] = {"raw": f"models/raw/{name}-9.onnx", "description": f"Tiny {name}"}
-        params = {"opset": OPSET, "models": models}
+        params = {"opset": OPSET, "models": models, "int8": list(int8)}
         (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
 
     def dvc(self, *words: str, within: str = ".") -> subprocess.CompletedProcess[str]:
@@ -101,14 +101,15 @@ def project(tmp_path: Path) -> Project:
 def test_git_checkout_and_unpacked_archive_give_the_same_once(
     project: Project, tmp_path: Path
 ) -> None:
-    project.add({"invert": tiny.invert((32, 32)), "blocks": tiny.stride_two()})
+    project.add({"residual": tiny.residual((64, 64)), "blocks": tiny.stride_two()}, ["residual"])
     project.git("init", "-q")
 
     first = project.dvc("repro")
     assert first.returncode == 0, first.stdout
-    assert set(project.converted()) == {f"invert-{OPSET}.onnx", f"blocks-{OPSET}.onnx"}
+    names = {"blocks-{}.onnx", "residual-{}.onnx", "residual-{}.int8"}
+    assert set(project.converted()) == {name.format(OPSET) for name in names}
     second = project.dvc("repro")
-    assert second.stdout.count("didn't change, skipping") == 2, second.stdout
+    assert second.stdout.count("didn't change, skipping") == 3, second.stdout
     assert "up to date" in project.dvc("status").stdout
 
     project.git("add", ".")
@@ -127,7 +128,7 @@ def test_git_checkout_and_unpacked_archive_give_the_same_once(
     assert other.returncode == 0, other.stdout
     assert unpacked.converted() == project.converted()
     assert (unpacked.folder / "dvc.lock").read_bytes() == lock
-    assert unpacked.dvc("repro").stdout.count("didn't change, skipping") == 2
+    assert unpacked.dvc("repro").stdout.count("didn't change, skipping") == 3
 
 
 def test_bad_raw_models_fail_alone_and_say_what_they_are(project: Project) -> None:
@@ -257,17 +258,17 @@ class Zoo(ThreadingHTTPServer):
 
 
 def test_zoo_models_are_fetched_and_converted(project: Project, zoo: "Zoo") -> None:
-    zoo.serve("pointilism", tiny.stride_two((224, 224)).SerializeToString())
-    zoo.serve("udnie", tiny.old_style((224, 224)).SerializeToString())
+    zoo.serve("pointilism", tiny.residual((224, 224)).SerializeToString())
+    zoo.serve("udnie", tiny.residual((224, 224), blocks=3).SerializeToString())
 
     for done in zoo.make():
         assert done.returncode == 0, done.stdout
-    names = {f"pointilism-{OPSET}.onnx", f"udnie-{OPSET}.onnx"}
+    names = {f"{name}-{OPSET}.{kind}" for name in ZOO_MD5 for kind in ("onnx", "int8")}
     assert set(project.converted()) == names
     fetched, converted = zoo.make()
     assert (fetched.returncode, converted.returncode) == (0, 0)
     assert converted.stdout.count("Stage 'convert@") == 2
-    assert converted.stdout.count("didn't change, skipping") == 4
+    assert converted.stdout.count("didn't change, skipping") == 6
 
     # Everything else neither sees them nor asks for them.
     project.add({"style": tiny.invert((32, 32))})
@@ -323,11 +324,11 @@ def test_make_zoo_tells_what_dvc_says_of_a_failure(project: Project, zoo: "Zoo")
 
 def test_make_zoo_is_quiet_when_all_is_well(project: Project, zoo: "Zoo") -> None:
     for name in ZOO_MD5:
-        zoo.serve(name, tiny.invert((224, 224)).SerializeToString())
+        zoo.serve(name, tiny.residual((224, 224)).SerializeToString())
 
     assert project.make("zoo").returncode == 0
     assert "Running stage" not in project.make("zoo").stdout
-    assert len(project.converted()) == 2
+    assert len(project.converted()) == 4
 
 
 def test_absent_zoo_file_fails_by_its_address(project: Project, zoo: "Zoo") -> None:

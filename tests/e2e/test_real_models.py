@@ -1,5 +1,6 @@
 """Published style models, converted and served."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from styleserve import convert
 from styleserve.fidelity import LEAST_DB
 from styleserve.image import Image
+from styleserve.quantize import quantize
+from styleserve.runtime import Runtime
 from tests.e2e.running import Running, serving
 
 OPSET = 18
@@ -22,6 +25,7 @@ def served(real_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     for raw in sorted(real_models.glob("*.onnx")):
         name = raw.stem.rsplit("-", 1)[0]
         convert.convert(raw, folder / f"{name}-{OPSET}.onnx", OPSET)
+    quantize(folder / f"pointilism-{OPSET}.onnx")
     with serving(folder, tmp_path_factory.mktemp("real-server")) as running:
         yield running
 
@@ -41,6 +45,12 @@ def test_the_answer_is_the_source_models(
     wanted = _source_answer(real_models / f"{name}-9.onnx", square)
     styled = served.infer(name, image=square)
     assert cv2.PSNR(styled, wanted) >= LEAST_DB  # 1 level apart in fp32, and 48 dB
+
+
+def test_8_bits_are_taken_where_the_cpu_has_them(served: Running) -> None:
+    details = json.loads(served.infer("catalog", "details", name=b"pointilism").item())
+    assert details["precision"] == Runtime.create().backends[0].precision
+    assert all(decibels >= LEAST_DB for decibels in details["psnr_db"].values())
 
 
 @pytest.mark.parametrize("name", ["pointilism", "udnie", "rain-princess-tf"])
