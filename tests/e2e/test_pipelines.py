@@ -174,7 +174,7 @@ def test_a_cancelled_call_starts_no_further_nodes(served: Running) -> None:
         call = client.async_infer("patient", [tensor], lambda result, error: None)
         time.sleep(0.3)
         call.cancel()
-        served.wait_log("patient: refused: pipeline patient: stopped, nobody waits", 60, logged)
+        served.wait_log("stopped, nobody waits for its answer any more", 60, logged)
     assert node_metric(served, "count", "patient", "out") == before
 
 
