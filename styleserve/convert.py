@@ -79,7 +79,7 @@ def convert(source: Path, target: Path, opset: int, description: str = "", md5: 
     reference = Reference(data, (height, width) if height and width else None, name)
     served, report = _serve(raw, opset, reference, name)
     labels = _labels(data, source.name, report, description)
-    _write(target, graph.label(served, labels, name))
+    write(target, graph.label(served, labels, name))
     return report
 
 
@@ -140,7 +140,8 @@ def _labels(data: bytes, name: str, report: Report, description: str) -> dict[st
     }
 
 
-def _write(target: Path, data: bytes) -> None:
+def write(target: Path, data: bytes) -> None:
+    """Write a file whole, or raise ModelError."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

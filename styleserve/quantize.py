@@ -21,6 +21,7 @@ from onnx import ModelProto, NodeProto
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 from styleserve import graph, metadata, trial
+from styleserve.convert import write
 from styleserve.equalise import equalised
 from styleserve.errors import ModelError
 from styleserve.probe import Tensor, photo
@@ -33,6 +34,7 @@ _FEWEST = 4  # one layer in so many, else nothing is gained
 _MARGIN = 1.25
 _PHOTO = Path(__file__).with_name("photo.jpg")
 _SIDE = 256
+_OLDEST_OPSET = 13  # the first with a scale for each channel
 # Else the tool advises to prepare the model, which our conversion has done.
 _PREPARED = "onnx.quant.pre_process", "onnxruntime.quant"
 _OPTIONS = {"OpTypesToExcludeOutputQuantization": ["Conv"], "QuantizeBias": False}
@@ -60,10 +62,12 @@ def quantize(source: Path) -> tuple[Path, Report]:
         The file, beside `source`, and what was done.
 
     Raises:
-        ModelError: if the file cannot be read, or too few layers bear it.
+        ModelError: if the file cannot be read or written, or too few layers bear it.
     """
     name = str(source)
     model = graph.parse(read_model_bytes(source), name)
+    if (opset := graph.opset_of(model)) < _OLDEST_OPSET:
+        raise ModelError(f"{name} has opset {opset}, 8 bits need {_OLDEST_OPSET}: convert it first")
     for number, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{number}"
     model.metadata_props.add(key=_PREPARED[0], value=_PREPARED[1])
@@ -77,7 +81,7 @@ def quantize(source: Path) -> tuple[Path, Report]:
             f"{_FEWEST} is wanted: leave it out of int8 in params.yaml"
         )
     target = source.with_suffix(metadata.INT8_SUFFIX)
-    target.write_bytes(graph.label(candidates.in_8_bits(nodes[first:]), {_PREPARED[0]: ""}, name))
+    write(target, graph.label(candidates.in_8_bits(nodes[first:]), {_PREPARED[0]: ""}, name))
     return target, Report(count, len(nodes), candidates.decibels(nodes[first:]))
 
 
@@ -116,11 +120,8 @@ class _Candidates:
     def in_8_bits(self, nodes: Sequence[NodeProto]) -> ModelProto:
         """Return a copy in which these, and the borders before them, are in 8 bits."""
         reads = {node.input[0]: node.input[0] for node in nodes}
-        pads = [
-            node
-            for node in self._model.graph.node
-            if node.op_type == "Pad" and node.output[0] in reads
-        ]
+        borders = (node for node in self._model.graph.node if node.op_type == "Pad")
+        pads = [node for node in borders if node.output[0] in reads]
         reads |= {node.input[0]: node.output[0] for node in pads}
         limits = {value: [self._limits[read]] for value, read in reads.items()}
         with TemporaryDirectory() as folder:

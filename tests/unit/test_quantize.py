@@ -10,6 +10,7 @@ import pytest
 from onnx import ModelProto
 
 from styleserve import metadata, quantize, trial
+from styleserve.errors import ModelError
 from styleserve.probe import photo
 from tests import tiny_models as tiny
 
@@ -70,7 +71,7 @@ def test_more_is_not_asked_of_a_model_than_it_bears(
     ("made", "wanted", "told"),
     [
         (tiny.residual(), 200, r"a-18\.onnx has 0 of 6 convolutions for which 8 bits are enough"),
-        (tiny.invert(), 0, r"a-18\.onnx has 0 of 0 convolutions"),
+        (tiny.invert(opset=18), 0, r"a-18\.onnx has 0 of 0 convolutions"),
     ],
 )
 def test_a_model_that_bears_too_little_is_told_and_left(
@@ -88,6 +89,21 @@ def test_a_model_that_bears_too_little_is_told_and_left(
     assert captured.out == ""
     assert re.search(told, captured.err)
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_an_old_model_is_told_to_be_converted_first(tmp_path: Path) -> None:
+    model = tiny.residual()
+    model.opset_import[0].version = 12
+    source = tiny.save(model, tmp_path / "a-12.onnx")
+    with pytest.raises(ModelError, match=r"a-12\.onnx has opset 12, 8 bits need 13: convert"):
+        quantize.quantize(source)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    source = tiny.save(tiny.residual(), tmp_path / "a-18.onnx")
+    source.with_suffix(".int8").mkdir()
+    with pytest.raises(ModelError, match=r"a-18\.int8 cannot be written \(Is a directory\)"):
+        quantize.quantize(source)
 
 
 def test_one_that_cannot_be_read_stops_none_of_the_others(
