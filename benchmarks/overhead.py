@@ -42,7 +42,9 @@ def serving(models: list[Path]) -> Iterator[tuple[Running, float]]:
     """Serve copies of `models`, as many as needed; yield the server and its seconds to ready."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     for number in range(MODELS):
-        shutil.copy(models[number % len(models)], folder / f"model{number}.onnx")
+        model = models[number % len(models)]
+        for file in model.parent.glob(f"{model.stem}.*"):  # and its layers in 8 bits
+            shutil.copy(file, folder / f"model{number}{file.suffix}")
     start = time.perf_counter()
     running = Running(folder, folder).wait_ready()
     try:

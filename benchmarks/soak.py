@@ -33,7 +33,8 @@ def serving(models: dict[str, Path]) -> Iterator[Running]:
     """Serve files under these names, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         for name, path in models.items():
-            shutil.copy(path, Path(folder, f"{name}.onnx"))
+            for file in path.parent.glob(f"{path.stem}.*"):  # and its layers in 8 bits
+                shutil.copy(file, Path(folder, f"{name}{file.suffix}"))
         running = Running(Path(folder), Path(folder))
         try:
             yield running.wait_ready()
