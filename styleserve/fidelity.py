@@ -1,11 +1,8 @@
 """On which backend a model runs: the fastest that gives the pictures of ONNX Runtime's own fp32."""
 
 import logging
-from pathlib import Path
 
-import cv2
-import numpy as np
-
+from styleserve import probe
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Image
 from styleserve.network import CHANNELS, MASK_CHANNELS, Network
@@ -14,7 +11,6 @@ from styleserve.runtime import GPU, REFERENCE, Backend, Runtime
 LOGGER = logging.getLogger(__name__)
 
 LEAST_DB = 45.0  # what an eye can tell apart begins some 10 dB below
-PHOTO = Path(__file__).with_name("photo.jpg")  # a part of docs/examples/astronaut.jpg
 
 
 def choose(reference: Network, runtime: Runtime) -> Network:
@@ -49,7 +45,7 @@ def psnr(network: Network, reference: Network) -> float:
 
     It is the lower one of two, for the whole photo and for a part of it, which has another size.
     """
-    photo = np.asarray(cv2.cvtColor(cv2.imread(str(PHOTO)), cv2.COLOR_BGR2RGB), dtype=np.uint8)
+    photo = probe.real_photo()
     try:
         return min(_psnr(network, reference, image) for image in (photo, photo[40:200, 30:]))
     except InferenceError as error:
@@ -58,11 +54,9 @@ def psnr(network: Network, reference: Network) -> float:
 
 
 def _psnr(network: Network, reference: Network, photo: Image) -> float:
-    channels, white = (MASK_CHANNELS, 1) if reference.gives_mask else (CHANNELS, 255)
-    answer, expected = (
-        np.clip(one(photo, 0, channels)[0], 0, white) for one in (network, reference)
-    )
-    return round(float(cv2.PSNR(answer, expected, white)), 1)
+    channels = MASK_CHANNELS if reference.gives_mask else CHANNELS
+    answer, expected = (one(photo, 0, channels)[0] for one in (network, reference))
+    return round(probe.psnr(answer, expected), 1)
 
 
 def _open(reference: Network, backend: Backend) -> Network | None:

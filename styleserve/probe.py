@@ -1,7 +1,9 @@
 """Find out by running a model which picture sizes it keeps. Knows arrays only, no ONNX."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from styleserve.errors import StyleServeError
 Tensor = NDArray[np.float32]
 Run = Callable[[Tensor], Tensor]
 
+PHOTO = Path(__file__).with_name("photo.jpg")  # a part of docs/examples/astronaut.jpg
 SMALLEST_SIDE_PX = 32  # no smaller side is ever tried: pad smaller pictures up to it
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -32,6 +35,17 @@ def photo(height: int, width: int, count: int = 1) -> Tensor:
         pictures.append(light)
     pixels: Tensor = np.rint(np.clip(np.stack(pictures) + grain, 0, 255)).astype(np.float32)
     return pixels
+
+
+def real_photo() -> NDArray[np.uint8]:
+    """Read the face that comes with this package, as uint8 256 x 256 x 3 RGB."""
+    return np.asarray(cv2.cvtColor(cv2.imread(str(PHOTO)), cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def psnr(answer: Tensor, expected: Tensor) -> float:
+    """Return the peak signal-to-noise ratio in dB of .. x C x H x W: a mask's peak is 1."""
+    white = 1.0 if expected.shape[-3] == 1 else 255.0
+    return float(cv2.PSNR(np.clip(answer, 0, white), np.clip(expected, 0, white), white))
 
 
 def picture(height: int, width: int) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ the .int8 beside a model only where it, too, finds no difference: see `styleserv
 
 import argparse
 import bisect
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from styleserve import graph, metadata, trial
 from styleserve.convert import write
 from styleserve.equalise import equalised
 from styleserve.errors import ModelError
-from styleserve.probe import Tensor, photo
+from styleserve.probe import Tensor, photo, psnr, real_photo
 from styleserve.recognise import read_model_bytes
 
 WANTED_DB = 48.5  # the server asks for 45; bf16 in the other layers, and other photos, take some
@@ -32,7 +33,6 @@ _FEWEST = 4  # one layer in so many, else nothing is gained
 # The room for pictures that stir a layer more than ours do: without it a tenth of 816 results were
 # less than 45 dB from fp32, with it a fortieth; with twice as much none, but fewer layers bear it.
 _MARGIN = 1.25
-_PHOTO = Path(__file__).with_name("photo.jpg")
 _SIDE = 256
 _OLDEST_OPSET = 13  # the first with a scale for each channel
 # Else the tool advises to prepare the model, which our conversion has done.
@@ -73,7 +73,13 @@ def quantize(source: Path) -> tuple[Path, Report]:
     model.metadata_props.add(key=_PREPARED[0], value=_PREPARED[1])
     candidates = _Candidates(model, name)
     nodes = candidates.nodes
-    first = bisect.bisect(range(len(nodes)), False, key=lambda n: candidates.are_good(nodes[n:]))
+
+    @functools.cache
+    def tried(first: int) -> tuple[ModelProto, float]:
+        made = candidates.in_8_bits(nodes[first:])
+        return made, candidates.decibels(made)
+
+    first = bisect.bisect(range(len(nodes)), False, key=lambda n: tried(n)[1] >= WANTED_DB)
     count = len(nodes) - first
     if count * _FEWEST < max(len(nodes), 1):
         raise ModelError(
@@ -81,8 +87,9 @@ def quantize(source: Path) -> tuple[Path, Report]:
             f"{_FEWEST} is wanted: leave it out of int8 in params.yaml"
         )
     target = source.with_suffix(metadata.INT8_SUFFIX)
-    write(target, graph.label(candidates.in_8_bits(nodes[first:]), {_PREPARED[0]: ""}, name))
-    return target, Report(count, len(nodes), candidates.decibels(nodes[first:]))
+    made, decibels = tried(first)
+    write(target, graph.label(made, {_PREPARED[0]: ""}, name))
+    return target, Report(count, len(nodes), decibels)
 
 
 class _Candidates:
@@ -107,15 +114,11 @@ class _Candidates:
         """List them in the order in which they run, but for those that read the bare picture."""
         return [node for node in _convolutions(self._model) if node.input[0] in self._limits]
 
-    def are_good(self, nodes: Sequence[NodeProto]) -> bool:
-        """Tell whether no eye sees that these are in 8 bits."""
-        return self.decibels(nodes) >= WANTED_DB
-
-    def decibels(self, nodes: Sequence[NodeProto]) -> float:
-        """Return how far the pictures are from fp32 with these in 8 bits: the lowest PSNR."""
-        run = trial.load(self.in_8_bits(nodes).SerializeToString(), self._name)
+    def decibels(self, made: ModelProto) -> float:
+        """Return how far the pictures of `made` are from those in fp32: the lowest PSNR."""
+        run = trial.load(made.SerializeToString(), self._name)
         pairs = zip(self._pictures, self._expected, strict=True)
-        return min(_psnr(run(picture), expected) for picture, expected in pairs)
+        return min(psnr(run(picture), expected) for picture, expected in pairs)
 
     def in_8_bits(self, nodes: Sequence[NodeProto]) -> ModelProto:
         """Return a copy in which these, and the borders before them, are in 8 bits."""
@@ -157,7 +160,7 @@ def _convolutions(model: ModelProto) -> list[NodeProto]:
 def _pictures(height: int | None, width: int | None) -> list[Tensor]:
     """Return a real photo and a drawn one, of this size where it is fixed."""
     size = height or _SIDE, width or _SIDE
-    real = cv2.resize(cv2.cvtColor(cv2.imread(str(_PHOTO)), cv2.COLOR_BGR2RGB), size[::-1])
+    real = cv2.resize(real_photo(), size[::-1])
     return [np.asarray(cv2.dnn.blobFromImage(real), np.float32), photo(*size)]
 
 
@@ -170,11 +173,6 @@ def _limits(values: Sequence[Tensor]) -> Limits:
     ends = min(0.0, *(float(each.min()) for each in values)), max(map(np.max, values))
     low, high = (np.float32(f"{_MARGIN * end:.3g}") for end in ends)
     return {"rmin": low, "rmax": high}
-
-
-def _psnr(answer: Tensor, expected: Tensor) -> float:
-    white = 1.0 if expected.shape[1] == 1 else 255.0
-    return float(cv2.PSNR(np.clip(answer, 0, white), np.clip(expected, 0, white), white))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

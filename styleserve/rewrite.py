@@ -29,7 +29,7 @@ _FOLD = np.array([[[1, 1, 0], [0, 0, 1]], [[1, 0, 0], [0, 1, 1]]], np.float32)
 
 def computed_scales(model: ModelProto) -> list[str]:
     """Name the scales of enlargements that the graph computes, as traced models do."""
-    constants = _Graph(model).constants
+    constants = Graph(model).constants
     resizes = [node for node in model.graph.node if node.op_type == "Resize"]
     return [name for node in resizes for name in node.input[2:3] if name and name not in constants]
 
@@ -44,7 +44,7 @@ def faster(
     """
     copy = ModelProto()
     copy.CopyFrom(model)
-    graph, counts = _Graph(copy), Counter[str]()
+    graph, counts = Graph(copy), Counter[str]()
     graph.constants.update(scales)
     for conv in [node for node in copy.graph.node if node.op_type == "Conv"]:
         for kind, rewrite in (("upsample", _upsample), ("output", _output)):
@@ -56,10 +56,11 @@ def faster(
     return copy, dict(counts)
 
 
-class _Graph:
+class Graph:
     """A model's graph with its constants and the makers of its values at hand."""
 
     def __init__(self, model: ModelProto) -> None:
+        """Look at `model`, which the methods change."""
         self._graph = model.graph
         self.constants = {
             each.name: numpy_helper.to_array(each) for each in self._graph.initializer
@@ -70,16 +71,20 @@ class _Graph:
         self.makers = {name: node for node in self._graph.node for name in node.output}
 
     def constant(self, name: str, value: NDArray[np.generic]) -> str:
+        """Add a constant and return its name."""
         self._graph.initializer.append(numpy_helper.from_array(value, name))
+        self.constants[name] = value
         return name
 
     def replace(self, old: NodeProto, nodes: list[NodeProto]) -> None:
+        """Put nodes in the place of another."""
         place = list(self._graph.node).index(old)
         self._graph.node.remove(old)
         for node in reversed(nodes):
             self._graph.node.insert(place, node)
 
     def drop_unused(self) -> None:
+        """Remove nodes and weights that no output needs."""
         wanted = {value.name for value in self._graph.output}
         kept = []
         for node in reversed(self._graph.node):
@@ -93,7 +98,7 @@ class _Graph:
         self._graph.initializer.extend(weights)
 
 
-def _output(graph: _Graph, conv: NodeProto) -> list[NodeProto] | None:
+def _output(graph: Graph, conv: NodeProto) -> list[NodeProto] | None:
     """One convolution, k x k to few channels: k+1 x k+1 with stride 2 to four times as many."""
     kernel = _plain_kernel(graph, conv)
     if kernel is None or len(kernel) > _FEW_CHANNELS or min(kernel.shape[2:]) < 3:
@@ -106,7 +111,7 @@ def _output(graph: _Graph, conv: NodeProto) -> list[NodeProto] | None:
     return list(_in_blocks(graph, conv, conv.input[0], blocks, 2, pads))
 
 
-def _upsample(graph: _Graph, conv: NodeProto) -> list[NodeProto] | None:
+def _upsample(graph: Graph, conv: NodeProto) -> list[NodeProto] | None:
     """Enlarge, pad by 1, convolve 3 x 3: pad by 1, convolve 2 x 2 to each pixel of a block."""
     kernel, pad = _plain_kernel(graph, conv), graph.makers.get(conv.input[0])
     if kernel is None or kernel.shape[2:] != (3, 3) or any(_ints(conv, "pads") or ()):
@@ -132,7 +137,7 @@ _INNER = {"from": [1, 1], "to": [-1, -1], "axes": [2, 3]}
 
 
 def _in_blocks(
-    graph: _Graph, conv: NodeProto, source: str, blocks: _Array, stride: int, pads: list[int]
+    graph: Graph, conv: NodeProto, source: str, blocks: _Array, stride: int, pads: list[int]
 ) -> Iterator[NodeProto]:
     """Convolve with a kernel for each pixel of a block, `(2, 2, O, I, H, W)`, and lay them out."""
     name = conv.output[0]
@@ -145,7 +150,7 @@ def _in_blocks(
     yield helper.make_node("DepthToSpace", [f"{name}_deep"], [name], blocksize=2, mode="DCR")
 
 
-def _plain_kernel(graph: _Graph, conv: NodeProto) -> _Array | None:
+def _plain_kernel(graph: Graph, conv: NodeProto) -> _Array | None:
     """Return the kernel of a 2-D convolution without groups, strides, gaps or computed weights."""
     kernel = graph.constants.get(conv.input[1])
     known = all(name in graph.constants for name in conv.input[1:] if name)
@@ -159,7 +164,7 @@ def _plain_kernel(graph: _Graph, conv: NodeProto) -> _Array | None:
     return None if grouped else kernel
 
 
-def _pads_by_one(graph: _Graph, node: NodeProto) -> bool:
+def _pads_by_one(graph: Graph, node: NodeProto) -> bool:
     modes = [each.s for each in node.attribute if each.name == "mode"]
     if node.op_type != "Pad" or len(node.input) > 3 or modes not in ([b"reflect"], [b"edge"]):
         return False
@@ -167,7 +172,7 @@ def _pads_by_one(graph: _Graph, node: NodeProto) -> bool:
     return pads is not None and pads.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
-def _doubles(graph: _Graph, node: NodeProto) -> bool:
+def _doubles(graph: Graph, node: NodeProto) -> bool:
     if node.op_type != "Resize" or len(node.input) != 3:
         return False
     modes = {each.name: each.s for each in node.attribute}

@@ -1,5 +1,6 @@
 """ONNX Runtime on this machine: on what and how precisely it computes, in how many threads."""
 
+import functools
 import itertools
 import json
 import re
@@ -25,9 +26,8 @@ ON_REQUEST = {"tensorrt": "TensorrtExecutionProvider"}
 GPU = {"cuda", "tensorrt"}
 # What a provider computes with in place of fp32, if that shows in no picture: see `fidelity`.
 REDUCED = {"tensorrt": ("fp16",), "cuda": ("tf32",), "openvino": ("int8", "bf16")}
-# Without one of these it is slower than fp32.
 BF16, INT8 = {"avx512_bf16", "amx_bf16"}, {"avx512_vnni", "avx_vnni", "amx_int8"}
-CPU_FLAGS = {"bf16": BF16, "int8": INT8}
+CPU_FLAGS = {"bf16": BF16, "int8": INT8}  # without one of these it is slower than fp32
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ def _has(precision: str) -> bool:
     return precision not in CPU_FLAGS or bool(CPU_FLAGS[precision] & _cpu_flags())
 
 
+@functools.cache
 def _cpu_flags() -> set[str]:
     return set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
 
@@ -173,8 +174,7 @@ class Runtime:
         options.add_session_config_entry("session.use_env_allocators", "1")
         # What is raised need not stand between log lines, too; why a GPU is dropped is only there.
         options.log_severity_level = 3 if backend.providers[0] in GPU else 4
-        # Waiting threads would spin.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # no busy wait
         return options
 
     def _provider(self, name: str, precision: str) -> tuple[str, dict[str, Any]]:

@@ -174,7 +174,9 @@ def test_a_cancelled_call_starts_no_further_nodes(served: Running) -> None:
         call = client.async_infer("patient", [tensor], lambda result, error: None)
         time.sleep(0.3)
         call.cancel()
-        served.wait_log("stopped, nobody waits for its answer any more", 60, logged)
+        served.wait_log("patient: refused: pipeline patient: ", 60, logged)
+    told = r"refused: pipeline patient: (node \w+: )?stopped, nobody waits"
+    assert re.search(told, served.log[logged:])
     assert node_metric(served, "count", "patient", "out") == before
 
 
