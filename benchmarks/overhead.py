@@ -37,14 +37,18 @@ LARGE = 3000, 4000
 MODELS = 5
 
 
+def copy_model(model: Path, folder: Path, name: str) -> None:
+    """Copy a model, and its layers in 8 bits, under another name."""
+    for file in model.parent.glob(f"{model.stem}.*"):
+        shutil.copy(file, folder / f"{name}{file.suffix}")
+
+
 @contextmanager
 def serving(models: list[Path]) -> Iterator[tuple[Running, float]]:
     """Serve copies of `models`, as many as needed; yield the server and its seconds to ready."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     for number in range(MODELS):
-        model = models[number % len(models)]
-        for file in model.parent.glob(f"{model.stem}.*"):  # and its layers in 8 bits
-            shutil.copy(file, folder / f"model{number}{file.suffix}")
+        copy_model(models[number % len(models)], folder, f"model{number}")
     start = time.perf_counter()
     running = Running(folder, folder).wait_ready()
     try:

@@ -5,7 +5,6 @@ python benchmarks/soak.py [--models FOLDER] [--models-count N...]
 
 import argparse
 import random
-import shutil
 import statistics
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from benchmarks.comparison import family
 from benchmarks.comparison.load import http_call
 from benchmarks.comparison.wires import V2
+from benchmarks.overhead import copy_model
 from styleserve.catalog import find_models
 from styleserve.probe import picture
 from tests.e2e.running import Running
@@ -33,8 +33,7 @@ def serving(models: dict[str, Path]) -> Iterator[Running]:
     """Serve files under these names, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         for name, path in models.items():
-            for file in path.parent.glob(f"{path.stem}.*"):  # and its layers in 8 bits
-                shutil.copy(file, Path(folder, f"{name}{file.suffix}"))
+            copy_model(path, Path(folder), name)
         running = Running(Path(folder), Path(folder))
         try:
             yield running.wait_ready()
