@@ -3,10 +3,11 @@
 import logging
 
 from styleserve import probe
+from styleserve.backend import GPU, REFERENCE, Backend
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Image
 from styleserve.network import CHANNELS, MASK_CHANNELS, Network
-from styleserve.runtime import GPU, REFERENCE, Backend, Runtime
+from styleserve.runtime import Runtime
 
 LOGGER = logging.getLogger(__name__)
 

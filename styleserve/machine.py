@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from styleserve import channel, leftovers
+from styleserve.backend import GPU, choose_providers
 from styleserve.errors import ConfigError
-from styleserve.runtime import GPU, choose_providers
 from styleserve.settings import ServerSettings
 
 LOGGER = logging.getLogger(__name__)

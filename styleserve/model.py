@@ -106,14 +106,15 @@ def load_model(path: Path, runtime: Runtime) -> StyleModel | MaskModel:
 def load_models(
     models: Mapping[str, Path], runtime: Runtime
 ) -> Mapping[str, StyleModel | MaskModel]:
-    """Load {name: file} in parallel, telling the progress in the log.
+    """Load {name: file}, in parallel on a CPU, telling the progress in the log.
 
     Raises:
         ModelError: with one line for each file that cannot be served.
     """
     loaded: dict[str, StyleModel | MaskModel] = {}
     problems: list[str] = []
-    with ThreadPoolExecutor(max_workers=runtime.threads) as pool:
+    at_once = 1 if runtime.on_gpu else runtime.threads  # see `replay`: a graph is recorded alone
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
         jobs = {name: pool.submit(_load, path, runtime) for name, path in models.items()}
         for number, (name, job) in enumerate(jobs.items(), start=1):
             try:

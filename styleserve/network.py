@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from styleserve import image as pictures
 from styleserve import metadata
+from styleserve.backend import REFERENCE, Backend
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Frame, Image, Mask
 from styleserve.probe import SMALLEST_SIDE_PX, picture, size_multiple
-from styleserve.runtime import REFERENCE, Backend, Runtime
+from styleserve.runtime import Runtime
 from styleserve.session import Session
 
 Planes = NDArray[np.float32]

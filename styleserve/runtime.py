@@ -1,7 +1,5 @@
-"""ONNX Runtime on this machine: on what and how precisely it computes, in how many threads."""
+"""ONNX Runtime as set up here: how files are loaded, threads, and how many runs at once."""
 
-import functools
-import itertools
 import json
 import re
 import threading
@@ -12,101 +10,19 @@ from typing import Any
 import onnxruntime
 from loky import cpu_count
 
-from styleserve import memory, metadata
-from styleserve.errors import ConfigError, ModelError
+from styleserve import memory
+from styleserve.backend import (
+    GPU,
+    ON_REQUEST,
+    PROVIDERS,
+    REFERENCE,
+    Backend,
+    choose_backends,
+    choose_providers,
+    has,
+)
+from styleserve.errors import ModelError
 from styleserve.recognise import read_model_bytes
-
-# In order of preference. TensorRT builds engines for minutes, so it runs only when asked for.
-PROVIDERS = {
-    "cuda": "CUDAExecutionProvider",
-    "openvino": "OpenVINOExecutionProvider",
-    "cpu": "CPUExecutionProvider",
-}
-ON_REQUEST = {"tensorrt": "TensorrtExecutionProvider"}
-GPU = {"cuda", "tensorrt"}
-# What a provider computes with in place of fp32, if that shows in no picture: see `fidelity`.
-REDUCED = {"tensorrt": ("fp16",), "cuda": ("tf32",), "openvino": ("int8", "bf16")}
-BF16, INT8 = {"avx512_bf16", "amx_bf16"}, {"avx512_vnni", "avx_vnni", "amx_int8"}
-CPU_FLAGS = {"bf16": BF16, "int8": INT8}  # without one of these it is slower than fp32
-
-
-@dataclass(frozen=True)
-class Backend:
-    """What computes: a provider, with others for the layers it does not know, and how precisely."""
-
-    providers: tuple[str, ...]
-    precision: str = "fp32"
-
-    @property
-    def keeps_memory(self) -> bool:
-        """Tell whether a session keeps what its largest picture needed."""
-        return self.providers[0] == "openvino"
-
-    def file(self, model: Path) -> Path:
-        """Name what it loads of a model: for int8 another file, beside it."""
-        return model.with_suffix(metadata.INT8_SUFFIX) if self.precision == "int8" else model
-
-    def __str__(self) -> str:
-        """Name it as logs and the catalog do."""
-        return f"{self.providers[0]} {self.precision}"
-
-
-REFERENCE = Backend(("cpu",))  # what all others are measured by
-
-
-def choose_providers(setting: str) -> tuple[str, ...]:
-    """Return short provider names in order, ending with cpu, for `setting` (a list or "auto").
-
-    Raises:
-        ConfigError: for a name that is unknown or not installed.
-    """
-    available = set(onnxruntime.get_available_providers())
-    known = PROVIDERS | ON_REQUEST
-    installed = [name for name, provider in known.items() if provider in available]
-    if setting.strip().lower() == "auto":
-        return tuple(name for name in PROVIDERS if name in installed)
-    names = [name.strip().lower() for name in setting.split(",") if name.strip()]
-    missing = [name for name in names if name not in installed]
-    if missing or not names:
-        raise ConfigError(
-            f"providers: {', '.join(missing) or 'nothing'} cannot be used, installed are "
-            f"{', '.join(installed)}; set STYLESERVE_PROVIDERS to some of these or to auto"
-        )
-    before_cpu = itertools.takewhile(lambda name: name != "cpu", dict.fromkeys(names))
-    return (*before_cpu, "cpu")
-
-
-def choose_backends(providers: tuple[str, ...], precision: str) -> tuple[Backend, ...]:
-    """Return what may run a model on `providers`, the fastest first.
-
-    Args:
-        providers: short names in order, ending with cpu.
-        precision: "auto" for any, else the one that is wanted.
-
-    Raises:
-        ConfigError: if nothing here has that precision.
-    """
-    backends = []
-    for position, name in enumerate(providers):
-        kinds = [*filter(_has, REDUCED.get(name, ())), "fp32"]
-        backends += [Backend(providers[position:], kind) for kind in kinds]
-    chosen = tuple(backend for backend in backends if precision in ("auto", backend.precision))
-    if not chosen:
-        had = dict.fromkeys(backend.precision for backend in backends)
-        raise ConfigError(
-            f"precision: {precision} cannot be had on {', '.join(providers)} of this machine; set "
-            f"STYLESERVE_PRECISION to {', '.join(had)} or auto"
-        )
-    return chosen
-
-
-def _has(precision: str) -> bool:
-    return precision not in CPU_FLAGS or bool(CPU_FLAGS[precision] & _cpu_flags())
-
-
-@functools.cache
-def _cpu_flags() -> set[str]:
-    return set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
 
 
 @dataclass(frozen=True)
@@ -117,6 +33,11 @@ class Runtime:
     threads: int
     concurrency: int
     gate: threading.BoundedSemaphore
+
+    @property
+    def on_gpu(self) -> bool:
+        """Tell whether models are loaded on a GPU, if they can be."""
+        return self.backends[0].providers[0] in GPU
 
     @classmethod
     def create(
@@ -139,14 +60,16 @@ class Runtime:
         gate = threading.BoundedSemaphore(at_once)
         return cls(backends, threads or int(cpu_count()), at_once, gate)
 
-    def open(self, model: Path, backend: Backend) -> onnxruntime.InferenceSession:
-        """Load a model's file for this backend.
+    def open(
+        self, model: Path, backend: Backend, *, as_graph: bool = False
+    ) -> onnxruntime.InferenceSession:
+        """Load a model's file for this backend, on CUDA perhaps to run as one graph: see `replay`.
 
         Raises:
             ModelError: if ONNX Runtime refuses the file or drops the first provider.
         """
         path = backend.file(model)
-        wanted = [self._provider(name, backend.precision) for name in backend.providers]
+        wanted = [self._provider(name, backend.precision, as_graph) for name in backend.providers]
         options = self._options(backend)
         try:
             session = onnxruntime.InferenceSession(str(path), options, providers=wanted)
@@ -177,17 +100,21 @@ class Runtime:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # no busy wait
         return options
 
-    def _provider(self, name: str, precision: str) -> tuple[str, dict[str, Any]]:
+    def _provider(self, name: str, precision: str, as_graph: bool) -> tuple[str, dict[str, Any]]:
         is_full = precision == "fp32"
         openvino = {  # with int8, the hint is for layers that are not in 8 bits
-            "INFERENCE_PRECISION_HINT": "f32" if is_full or not _has("bf16") else "bf16",
+            "INFERENCE_PRECISION_HINT": "f32" if is_full or not has("bf16") else "bf16",
             "INFERENCE_NUM_THREADS": self.threads * self.concurrency,
             "NUM_STREAMS": self.concurrency,
         }
         options: dict[str, dict[str, Any]] = {
             "openvino": {"device_type": "CPU", "load_config": json.dumps({"CPU": openvino})},
-            # The default search, an exhaustive one, is repeated for every new size.
-            "cuda": {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": int(not is_full)},
+            "cuda": {
+                # The default search, an exhaustive one, is repeated for every new size.
+                "cudnn_conv_algo_search": "HEURISTIC",
+                "use_tf32": int(not is_full),
+                "enable_cuda_graph": int(as_graph),
+            },
             "tensorrt": {"trt_fp16_enable": not is_full},
         }
         return (PROVIDERS | ON_REQUEST)[name], options.get(name, {})

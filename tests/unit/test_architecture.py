@@ -68,7 +68,7 @@ def own_imports(path: Path) -> set[str]:
         ("gradio", set()),  # the widgets are in client.py
         ("uvicorn", {"hosting"}),
         ("fastapi", {"hosting"}),
-        ("onnxruntime", {"memory", "runtime", "convert", "quantize", "trial"}),
+        ("onnxruntime", {"backend", "memory", "replay", "runtime", "convert", "quantize", "trial"}),
         ("onnx", {"equalise", "graph", "quantize", "rewrite", "convert", "trial"}),
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),

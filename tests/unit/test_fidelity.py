@@ -11,11 +11,12 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
-from styleserve import runtime
+from styleserve import backend
+from styleserve.backend import PROVIDERS, REFERENCE, Backend
 from styleserve.errors import ModelError
 from styleserve.model import load_model
 from styleserve.probe import Tensor
-from styleserve.runtime import PROVIDERS, REFERENCE, Backend, Runtime
+from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
 from tests.pictures import noise
 
@@ -31,11 +32,11 @@ class SkewedRuntime(Runtime):
 
     skews: dict[Backend, float | None] = field(default_factory=dict)
 
-    def open(self, path: Path, backend: Backend) -> Any:  # noqa: ANN401  onnxruntime has no types
+    def open(self, model: Path, backend: Backend, **_: bool) -> Any:  # noqa: ANN401  it has no types
         skew = self.skews.get(backend, 0.0)
         if skew is None:
-            raise ModelError(f"{path}: no room")
-        return SkewedSession(super().open(path, REFERENCE), skew)
+            raise ModelError(f"{model}: no room")
+        return SkewedSession(super().open(model, REFERENCE), skew)
 
 
 class SkewedSession:
@@ -160,7 +161,7 @@ def test_openvino_gives_the_pictures_of_fp32(tmp_path: Path, made: ModelProto) -
     told = load_model(path, Runtime.create("openvino", threads=1)).describe()
 
     assert told["provider"] == PROVIDERS["openvino"]
-    assert told["precision"] == ("bf16" if runtime._has("bf16") else "fp32")
+    assert told["precision"] == ("bf16" if backend.has("bf16") else "fp32")
 
 
 @pytest.mark.parametrize("backend", [BF16, FP32], ids=str)

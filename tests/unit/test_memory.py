@@ -59,7 +59,8 @@ import numpy as np
 import psutil
 from pathlib import Path
 from styleserve import memory
-from styleserve.runtime import REFERENCE, Runtime
+from styleserve.backend import REFERENCE
+from styleserve.runtime import Runtime
 
 sessions = [Runtime.create("cpu").open(Path(sys.argv[1]), REFERENCE) for _ in range(2)]
 small = np.zeros((1, 3, 64, 64), np.float32)

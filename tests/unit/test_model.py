@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
 from styleserve import convert, metadata
+from styleserve.backend import REFERENCE, Backend
 from styleserve.errors import InferenceError, ModelError
 from styleserve.model import MaskModel, StyleModel, load_model
 from styleserve.network import Network
 from styleserve.probe import Tensor
-from styleserve.runtime import REFERENCE, Backend, Runtime
+from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
 from tests.pictures import bright_box, corners, disc, gap, marked, noise, plain
 
@@ -470,9 +471,9 @@ class SpyRuntime(Runtime):
     before_run: list[Callable[[], None]] = field(default_factory=list)
     opened: list[Path] = field(default_factory=list)
 
-    def open(self, path: Path, backend: Backend) -> Any:  # noqa: ANN401  onnxruntime has no types
-        self.opened.append(path)
-        return SpySession(super().open(path, REFERENCE), self)
+    def open(self, model: Path, backend: Backend, **_: bool) -> Any:  # noqa: ANN401  it has no types
+        self.opened.append(model)
+        return SpySession(super().open(model, REFERENCE), self)
 
 
 def spying(cap: int = 1) -> SpyRuntime:

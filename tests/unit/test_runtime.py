@@ -1,4 +1,4 @@
-"""Choice of providers, threads and runs at once; ONNX Runtime's errors in our words."""
+"""Threads, runs at once, and how a session is opened; ONNX Runtime's errors in our words."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from styleserve import runtime
-from styleserve.errors import ConfigError, ModelError
+from styleserve import backend, runtime
+from styleserve.backend import PROVIDERS, REFERENCE, Backend
+from styleserve.errors import ModelError
 from styleserve.probe import photo
-from styleserve.runtime import (
-    PROVIDERS,
-    REFERENCE,
-    Backend,
-    Runtime,
-    choose_backends,
-    choose_providers,
-)
+from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -27,119 +21,6 @@ TENSORRT, OPENVINO = "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
 
 def install(monkeypatch: pytest.MonkeyPatch, *providers: str) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(providers))
-
-
-@pytest.mark.parametrize(
-    ("installed", "chosen"),
-    [
-        ((CPU,), ("cpu",)),
-        ((OPENVINO, CPU), ("openvino", "cpu")),
-        ((TENSORRT, CUDA, CPU), ("cuda", "cpu")),
-        ((CPU, OPENVINO, CUDA), ("cuda", "openvino", "cpu")),
-        (("AzureExecutionProvider", CPU), ("cpu",)),
-    ],
-)
-def test_auto_takes_the_best_that_starts_at_once(
-    monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], chosen: tuple[str, ...]
-) -> None:
-    install(monkeypatch, *installed)
-
-    assert choose_providers("auto") == choose_providers(" AUTO ") == chosen
-
-
-@pytest.mark.parametrize(
-    ("setting", "chosen"),
-    [
-        ("cpu", ("cpu",)),
-        ("cuda", ("cuda", "cpu")),
-        ("tensorrt,cuda", ("tensorrt", "cuda", "cpu")),
-        ("cuda,tensorrt", ("cuda", "tensorrt", "cpu")),
-        (" CUDA , cpu,", ("cuda", "cpu")),
-        ("cuda,cuda,cpu,cpu", ("cuda", "cpu")),
-        ("cpu,cuda", ("cpu",)),  # the CPU runs every model, so nothing after it is used
-        ("cuda,cpu,tensorrt", ("cuda", "cpu")),
-    ],
-)
-def test_a_list_is_taken_in_its_order_up_to_cpu(
-    monkeypatch: pytest.MonkeyPatch, setting: str, chosen: tuple[str, ...]
-) -> None:
-    install(monkeypatch, TENSORRT, CUDA, CPU)
-
-    assert choose_providers(setting) == chosen
-
-
-@pytest.mark.parametrize(
-    ("setting", "missing"),
-    [
-        ("cuda", "cuda"),
-        ("cpu,tensorrt,cuda", "tensorrt, cuda"),
-        ("gpu", "gpu"),
-        ("auto,cpu", "auto"),
-        ("", "nothing"),
-        (" , ", "nothing"),
-    ],
-)
-def test_what_is_not_installed_is_refused_naming_what_is(
-    monkeypatch: pytest.MonkeyPatch, setting: str, missing: str
-) -> None:
-    install(monkeypatch, OPENVINO, CPU)
-
-    told = rf"{missing} cannot be used, installed are openvino, cpu; set STYLESERVE_PROVIDERS"
-    with pytest.raises(ConfigError, match=told):
-        choose_providers(setting)
-
-
-@pytest.mark.parametrize(
-    ("providers", "flags", "precision", "chosen"),
-    [
-        (("cpu",), "avx512_bf16", "auto", ["cpu fp32"]),
-        (("openvino", "cpu"), "", "auto", ["openvino fp32", "cpu fp32"]),
-        (("openvino", "cpu"), "amx_bf16", "auto", ["openvino bf16", "openvino fp32", "cpu fp32"]),
-        (("openvino", "cpu"), "avx_vnni", "auto", ["openvino int8", "openvino fp32", "cpu fp32"]),
-        (("openvino", "cpu"), "avx512_vnni", "int8", ["openvino int8"]),
-        (("openvino", "cpu"), "avx512_bf16", "bf16", ["openvino bf16"]),
-        (("openvino", "cpu"), "avx512_bf16", "fp32", ["openvino fp32", "cpu fp32"]),
-        (("cuda", "cpu"), "", "auto", ["cuda tf32", "cuda fp32", "cpu fp32"]),
-        (("cuda", "cpu"), "", "tf32", ["cuda tf32"]),
-        (("tensorrt", "cuda", "cpu"), "", "fp16", ["tensorrt fp16"]),
-    ],
-)
-def test_the_fastest_arithmetic_that_the_machine_has_comes_first(
-    monkeypatch: pytest.MonkeyPatch,
-    providers: tuple[str, ...],
-    flags: str,
-    precision: str,
-    chosen: list[str],
-) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: {"sse4_2", flags})
-
-    backends = choose_backends(providers, precision)
-
-    assert [str(backend) for backend in backends] == chosen
-    assert all(backend.providers[-1] == "cpu" for backend in backends)  # for layers unknown to it
-
-
-@pytest.mark.parametrize(
-    ("providers", "precision"),
-    [
-        (("cpu",), "bf16"),
-        (("openvino", "cpu"), "bf16"),
-        (("openvino", "cpu"), "int8"),
-        (("cuda", "cpu"), "fp16"),
-    ],
-)
-def test_a_precision_that_cannot_be_had_is_refused_naming_those_that_can(
-    monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], precision: str
-) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", set)
-
-    told = rf"{precision} cannot be had on .*; set STYLESERVE_PRECISION to .*fp32 or auto"
-    with pytest.raises(ConfigError, match=told):
-        choose_backends(providers, precision)
-
-
-def test_the_flags_of_this_cpu_are_read() -> None:
-    assert {"flags", "processor"} & runtime._cpu_flags()
 
 
 @pytest.mark.parametrize(
@@ -190,7 +71,7 @@ def test_the_session_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_openvino_gets_file_precision_and_threads_for_all_runs_at_once(
     monkeypatch: pytest.MonkeyPatch, precision: str, flag: str, file: str, hint: str
 ) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: {flag})
+    monkeypatch.setattr(backend, "_cpu_flags", lambda: {flag})
     install(monkeypatch, OPENVINO, CPU)
     made = Runtime.create("openvino", threads=3, concurrency=2)
     opened = open_with(monkeypatch, made, [OPENVINO, CPU], Backend(("openvino", "cpu"), precision))
@@ -218,11 +99,24 @@ def test_a_gpu_computes_in_fp32_only_if_told_so(
     assert opened["sess_options"].log_severity_level == 3  # it tells why a provider is dropped
     options = dict(opened["providers"])
     assert options[CUDA]["use_tf32"] == tf32
+    assert options[CUDA]["enable_cuda_graph"] == 0
     assert options[TENSORRT]["trt_fp16_enable"] == fp16
 
 
+def test_a_session_that_is_to_run_as_a_graph_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, backend = Runtime.create("cpu"), Backend(("cuda", "cpu"), "tf32")
+    opened = open_with(monkeypatch, made, [CUDA, CPU], backend, as_graph=True)
+
+    assert dict(opened["providers"])[CUDA]["enable_cuda_graph"] == 1
+
+
 def open_with(
-    monkeypatch: pytest.MonkeyPatch, made: Runtime, runs_on: list[str], backend: Backend = REFERENCE
+    monkeypatch: pytest.MonkeyPatch,
+    made: Runtime,
+    runs_on: list[str],
+    backend: Backend = REFERENCE,
+    *,
+    as_graph: bool = False,
 ) -> dict[str, Any]:
     """Open a model with an ONNX Runtime that takes these providers; return what it was given."""
     given: dict[str, Any] = {}
@@ -235,7 +129,7 @@ def open_with(
             return runs_on
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    made.open(Path("folder/a-9.onnx"), backend)
+    made.open(Path("folder/a-9.onnx"), backend, as_graph=as_graph)
     return given
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from styleserve import memory, session
+from styleserve.backend import REFERENCE, Backend
 from styleserve.errors import RequestError
 from styleserve.model import StyleModel
 from styleserve.network import Network
-from styleserve.runtime import REFERENCE, Backend, Runtime
+from styleserve.runtime import Runtime
 from styleserve.session import Session, Tensor
 from styleserve.ticket import IS_OVER
 from tests import tiny_models as tiny
