@@ -84,7 +84,7 @@ def residual(size: Size = None, *, blocks: int = 2, channels: int = 16) -> Model
     for _ in range(blocks):
         inner = add("Relu", [normalise(convolve(value, channels, channels))])
         value = add("Add", [normalise(convolve(inner, channels, channels)), value])
-    weights["grey"], weights["gain"] = np.array([128.0]), np.array([12.0])
+    weights["grey"], weights["gain"] = np.array([128.0]), np.array([9.0])
     loud = add("Mul", [convolve(value, channels, 3), "gain"])
     nodes.append(node("Add", [loud, "grey"]))
     return model(nodes, size=size, channels=3, opset=18, elem_type=TensorProto.FLOAT, **weights)

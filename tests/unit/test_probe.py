@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from styleserve.errors import InferenceError
-from styleserve.probe import MULTIPLES, SMALLEST_SIDE_PX, Tensor, photo, size_multiple
+from styleserve.probe import MULTIPLES, SMALLEST_SIDE_PX, Tensor, haze, photo, size_multiple
 
 
 def resizing(side: Callable[[int], int]) -> Callable[[Tensor], Tensor]:
@@ -67,3 +67,14 @@ def test_photos_are_pixels_repeatable_and_different() -> None:
     assert (photo(40, 60, count=2) == pictures).all()
     assert (pictures[0] != pictures[1]).mean() > 0.5
     assert len({pictures[0, channel].tobytes() for channel in range(3)}) == 3
+
+
+def test_haze_is_pixels_repeatable_and_has_black_and_white_in_an_even_surrounding() -> None:
+    picture = haze(100, 120)
+
+    assert picture.shape == (1, 3, 100, 120)
+    assert (picture == np.rint(picture)).all()
+    assert (picture == haze(100, 120)).all()
+    for level in (0, 255):
+        assert (picture == level).all(axis=1).sum() == 100
+    assert ((picture == 0) | (picture == 255)).mean() < 0.02

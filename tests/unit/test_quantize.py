@@ -11,7 +11,7 @@ from onnx import ModelProto
 
 from styleserve import metadata, quantize, trial
 from styleserve.errors import ModelError
-from styleserve.probe import photo
+from styleserve.probe import haze, photo, psnr
 from tests import tiny_models as tiny
 
 EIGHT = "DequantizeLinear"
@@ -35,6 +35,16 @@ def test_late_layers_are_in_8_bits_and_the_picture_is_as_good(
         for file in (source, target)
     )
     assert cv2.PSNR(after, before, 255) > quantize.WANTED_DB - 2
+
+
+def test_little_that_is_sharp_in_haze_stays_in_the_range_of_8_bits(tmp_path: Path) -> None:
+    source = tiny.save(tiny.residual(), tmp_path / "a-18.onnx")
+    target, _ = quantize.quantize(source)
+    picture = haze(200, 256)
+    expected, answer = (
+        trial.load(file.read_bytes(), file.name)(picture) for file in (source, target)
+    )
+    assert psnr(answer, expected) > quantize.WANTED_DB - 1
 
 
 def test_borders_are_in_8_bits_too(tmp_path: Path) -> None:
