@@ -72,7 +72,9 @@ class Runtime:
         wanted = [self._provider(name, backend.precision, as_graph) for name in backend.providers]
         options = self._options(backend)
         try:
-            session = onnxruntime.InferenceSession(str(path), options, providers=wanted)
+            session = onnxruntime.InferenceSession(
+                str(path), options, providers=wanted, enable_fallback=False
+            )
         except Exception as error:
             read_model_bytes(path)  # refuses a file that plainly is something else
             broken = "it is damaged or cut short" if "INVALID_PROTOBUF" in str(error) else ""
@@ -124,4 +126,6 @@ def reason(error: Exception) -> str:
     """Return the line of an ONNX Runtime error that names the cause, without source positions."""
     lines = str(error).strip().split("\n")
     line = lines[-1] if "[OpenVINO-EP]" in lines[0] else lines[0].split("] : ")[-1]
+    if on_gpu := re.search(r"\w+ failure \d+: .*(?= ; GPU=)", line):
+        return on_gpu[0]
     return re.sub(r"/\S+\.(cc|h):\d+ .*\) (?=\w)", "", line)[:300]

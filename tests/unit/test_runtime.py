@@ -52,6 +52,7 @@ def test_the_session_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
     options = opened["sess_options"]
     assert opened["providers"] == [(CPU, {})]
+    assert opened["enable_fallback"] is False  # else what fails on a GPU is repeated on the CPU
     assert options.log_severity_level == 4
     assert options.intra_op_num_threads == 3
     assert options.inter_op_num_threads == 1
@@ -122,8 +123,8 @@ def open_with(
     given: dict[str, Any] = {}
 
     class Session:
-        def __init__(self, path: str, sess_options: object, providers: object) -> None:
-            given.update(path=path, sess_options=sess_options, providers=providers)
+        def __init__(self, path: str, sess_options: object, **others: object) -> None:
+            given.update(path=path, sess_options=sess_options, **others)
 
         def get_providers(self) -> list[str]:
             return runs_on
@@ -184,6 +185,12 @@ def test_an_installed_provider_opens_a_model_and_computes_the_same(
             "Check 'false' failed at src/frontend.cpp:221:\nFrontEnd API failed with "
             "GeneralFailure:\nOpenVINO does not support the following ONNX operations: X\n\n\n",
             "OpenVINO does not support the following ONNX operations: X",
+        ),
+        (
+            "/a/cuda_call.cc:129 std::conditional_t<T, void> f(E, char*) [with E = cudaError; T = "
+            "true] /a/cuda_call.cc:121 f(E, char*) [with E = cudaError] CUDA failure 35: CUDA "
+            "driver version is insufficient ; GPU=-1 ; hostname=vm ; expr=f(id); ",
+            "CUDA failure 35: CUDA driver version is insufficient",
         ),
     ],
 )
