@@ -19,7 +19,7 @@ run: models  ## Build the environment, prepare the models, start the server and 
 	wait -n; code=$$?; kill $$(jobs -p) 2>/dev/null; wait; exit $$code
 
 models: $(VENV)/models  ## Convert the raw models with DVC
-	$(ENV) dvc repro --quiet || $(ENV) dvc repro  # quiet, it hides what is wrong with params.yaml
+	$(ENV) dvc repro --quiet --keep-going || $(ENV) dvc repro --keep-going  # quiet, it hides what is wrong with params.yaml
 
 zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model zoo (internet)
 	cd models/zoo && $(ENV) dvc update pointilism-9.onnx.dvc udnie-9.onnx.dvc

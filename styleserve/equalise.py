@@ -15,7 +15,6 @@ from styleserve.rewrite import Graph
 
 Array = NDArray[np.float32]
 
-_KEEPS_FACTORS = {"Relu", "Pad", "Add"}
 _MAKERS, _READERS = {"InstanceNormalization", "Conv"}, {"Conv"}
 # What is gained in what passes is lost in the weights: measured, this share of the way is best
 # (in the manner of Xiao et al. 2023, "SmoothQuant"), and a channel may be still on some pictures.
@@ -32,12 +31,15 @@ def equalised(model: ModelProto, peaks: Mapping[str, Array]) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(model)
     graph = Graph(copy)
+    if graph.has_bodies:
+        return copy
     ends = {value.name for value in (*copy.graph.input, *copy.graph.output)}
-    for stream in _streams(copy, graph):
+    nodes = list(copy.graph.node)
+    others = [node for node in nodes if not _keeps_factors(graph, node)]
+    for stream in _streams([node for node in nodes if _keeps_factors(graph, node)], others):
         seen = [peaks[name] for name in stream if name in peaks]
-        nodes = [node for node in copy.graph.node if node.op_type not in _KEEPS_FACTORS]
-        makers = [node for node in nodes if stream & set(node.output)]
-        readers = [node for node in nodes if stream & set(node.input)]
+        makers = [node for node in others if stream & set(node.output)]
+        readers = [node for node in others if stream & set(node.input)]
         if seen and not stream & ends and _can_scale(graph, makers, readers):
             factors = _factors(np.max(seen, axis=0))
             for node in makers:
@@ -48,14 +50,23 @@ def equalised(model: ModelProto, peaks: Mapping[str, Array]) -> ModelProto:
     return copy
 
 
-def _streams(model: ModelProto, graph: Graph) -> list[set[str]]:
+def _keeps_factors(graph: Graph, node: NodeProto) -> bool:
+    """Tell whether what goes in scaled comes out scaled alike, channel by channel."""
+    if node.op_type == "Pad":
+        values = [graph.constants.get(name) for name in node.input[1:] if name]
+        if not values or any(value is None for value in values) or len(node.input) > 3:
+            return False
+        border, *filling = (np.asarray(value) for value in values)
+        return not border.reshape(2, -1)[:, :2].any() and not any(each.any() for each in filling)
+    return node.op_type in {"Relu", "Add"} and not set(node.input) & set(graph.constants)
+
+
+def _streams(keepers: Sequence[NodeProto], others: Sequence[NodeProto]) -> list[set[str]]:
     """Group the values whose channels must be scaled alike."""
     streams: list[set[str]] = []
-    for node in model.graph.node:
-        count = 1 if node.op_type == "Pad" else None
-        values = {*node.input[:count], *node.output}
-        if node.op_type not in _KEEPS_FACTORS or values & set(graph.constants):
-            values = set(node.output)
+    pads = [{node.input[0], *node.output} for node in keepers if node.op_type == "Pad"]
+    sums = [{*node.input, *node.output} for node in keepers if node.op_type != "Pad"]
+    for values in (*pads, *sums, *(set(node.output) for node in others)):
         met = [stream for stream in streams if stream & values]
         streams = [stream for stream in streams if not stream & values]
         streams.append(values.union(*met))
@@ -65,12 +76,14 @@ def _streams(model: ModelProto, graph: Graph) -> list[set[str]]:
 def _can_scale(graph: Graph, makers: Sequence[NodeProto], readers: Sequence[NodeProto]) -> bool:
     grouped = (each.i != 1 for node in readers for each in node.attribute if each.name == "group")
     names = {name for node in (*makers, *readers) for name in node.input[1:3] if name}
-    return (
-        {node.op_type for node in makers} <= _MAKERS
-        and {node.op_type for node in readers} <= _READERS
-        and not any(grouped)
-        and names <= set(graph.constants)
-    )
+    are_known = {node.op_type for node in makers} <= _MAKERS and {
+        node.op_type for node in readers
+    } <= _READERS
+    if not are_known or not names <= set(graph.constants) or any(grouped):
+        return False
+    sizes = {len(graph.constants[node.input[1]]) for node in makers}
+    sizes |= {graph.constants[node.input[1]].shape[1] for node in readers}
+    return len(sizes) == 1 and all(graph.constants[name].dtype == np.float32 for name in names)
 
 
 def _factors(peaks: Array) -> Array:
@@ -87,5 +100,5 @@ def _scale(
             old = graph.constants[node.input[place]]
             shape = [-1 if each == axis else 1 for each in range(old.ndim)]
             # Under a name of its own: another node may use the same weights.
-            name = f"{node.input[place]}_of_{node.output[0]}"
+            name = f"{node.input[place]}_{place}_of_{node.output[0]}"
             node.input[place] = graph.constant(name, old * factors.reshape(shape))

@@ -21,14 +21,17 @@ def choose(reference: Network, runtime: Runtime) -> Network:
         ModelError: if none is, or a GPU cannot load the file.
     """
     measured: dict[str, float] = {}
+    problems: list[str] = []
     for backend in runtime.backends:
-        network = _open(reference, backend)
+        network = _open(reference, backend, problems)
         if not network:
             continue
         if backend != REFERENCE:
             measured[str(backend)] = decibels = psnr(network, reference)
             if decibels < LEAST_DB:
-                LOGGER.warning("%s: %s", reference.path, _too_far(measured))
+                far = f"{backend} is {decibels} dB from fp32, at least {LEAST_DB:g} dB are wanted"
+                LOGGER.warning("%s: %s", reference.path, far)
+                problems.append(far)
                 continue
         network.fidelity = measured
         on_gpu = backend.providers[0] in GPU
@@ -36,9 +39,7 @@ def choose(reference: Network, runtime: Runtime) -> Network:
         if backend != exact:
             network.exact = reference.on(exact) if on_gpu else reference
         return network
-    tried = ", ".join(map(str, runtime.backends))
-    why = _too_far(measured) if measured else f"it cannot be loaded on {tried}"
-    raise ModelError(f"{reference.path}: {why}; set STYLESERVE_PRECISION=auto")
+    raise ModelError(f"{reference.path}: {'; '.join(problems)}; set STYLESERVE_PRECISION=auto")
 
 
 def psnr(network: Network, reference: Network) -> float:
@@ -60,10 +61,13 @@ def _psnr(network: Network, reference: Network, photo: Image) -> float:
     return round(probe.psnr(answer, expected), 1)
 
 
-def _open(reference: Network, backend: Backend) -> Network | None:
+def _open(reference: Network, backend: Backend, problems: list[str]) -> Network | None:
     if backend == REFERENCE:
         return reference
-    if not backend.file(reference.path).exists():
+    path, file = reference.path, backend.file(reference.path)
+    if not file.exists():
+        command = f"python -m styleserve.quantize {path}"
+        problems.append(f"for {backend} it needs a file {file.name} beside it: try {command}")
         return None
     try:
         return reference.on(backend)
@@ -71,9 +75,5 @@ def _open(reference: Network, backend: Backend) -> Network | None:
         if backend.providers[0] in GPU:
             raise  # nobody wants to find out by its slowness that the GPU is idle
         LOGGER.warning("not on %s: %s", backend, error)
+        problems.append(f"not on {backend}: {error}")
         return None
-
-
-def _too_far(measured: dict[str, float]) -> str:
-    far = [f"{backend} is {decibels:.1f} dB from fp32" for backend, decibels in measured.items()]
-    return f"{', '.join(far)}, at least {LEAST_DB:g} dB are wanted"

@@ -8,4 +8,5 @@ DESCRIPTION = "styleserve.description"
 REWRITTEN = "styleserve.rewritten"  # layers, see `styleserve.rewrite`
 OPSET = "styleserve.opset"
 
+INT8_OF = "styleserve.int8_of"  # SHA-256 of the model that the layers in 8 bits are of
 INT8_SUFFIX = ".int8"  # of the file beside a model which has layers in 8 bits

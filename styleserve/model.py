@@ -123,11 +123,11 @@ def load_models(
                 problems.extend(error.problems)
                 continue
             detail = loaded[name].describe()
-            measured = "".join(f" ({db} dB)" for db in detail["psnr_db"].values())
+            measured = ", ".join(f"{name}: {db} dB" for name, db in detail["psnr_db"].items())
             LOGGER.info(
                 "model %d of %d ready: %s on %s, %s%s, size %s, %.2f s",
                 *(number, len(models), name, detail["provider"], detail["precision"]),
-                *(measured, detail["size"], seconds),
+                *(f" ({measured})" if measured else "", detail["size"], seconds),
             )
     if problems:
         raise ModelError(*problems)

@@ -1,6 +1,7 @@
 """One ONNX file as a function from a picture to planes of numbers of the same size."""
 
 import copy
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from styleserve.image import Frame, Image, Mask
 from styleserve.probe import SMALLEST_SIDE_PX, picture, size_multiple
 from styleserve.runtime import Runtime
 from styleserve.session import Session
+
+LOGGER = logging.getLogger(__name__)
 
 Planes = NDArray[np.float32]
 
@@ -79,6 +82,7 @@ class Network:
         else:
             canvas, frame = pictures.fit_native(image, max_side, self._multiple, SMALLEST_SIDE_PX)
         if self.exact and pictures.is_smooth(frame.inside(canvas)):
+            LOGGER.debug("%s: in fp32, as the picture is smooth", self.path.name)
             return self.exact._run(canvas, channels), frame
         return self._run(canvas, channels), frame
 

@@ -45,6 +45,8 @@ def faster(
     copy = ModelProto()
     copy.CopyFrom(model)
     graph, counts = Graph(copy), Counter[str]()
+    if graph.has_bodies:
+        return copy, {}
     graph.constants.update(scales)
     for conv in [node for node in copy.graph.node if node.op_type == "Conv"]:
         for kind, rewrite in (("upsample", _upsample), ("output", _output)):
@@ -69,6 +71,11 @@ class Graph:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
                 self.constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
         self.makers = {name: node for node in self._graph.node for name in node.output}
+
+    @property
+    def has_bodies(self) -> bool:
+        """Tell whether there are branches or loops, which read values that no node here does."""
+        return any(each.HasField("g") for node in self._graph.node for each in node.attribute)
 
     def constant(self, name: str, value: NDArray[np.generic]) -> str:
         """Add a constant and return its name."""

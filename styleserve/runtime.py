@@ -4,13 +4,14 @@ import json
 import re
 import threading
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 from loky import cpu_count
 
-from styleserve import memory
+from styleserve import memory, metadata
 from styleserve.backend import (
     GPU,
     ON_REQUEST,
@@ -79,10 +80,10 @@ class Runtime:
             read_model_bytes(path)  # refuses a file that plainly is something else
             broken = "it is damaged or cut short" if "INVALID_PROTOBUF" in str(error) else ""
             why = broken or f"ONNX Runtime cannot load it: {reason(error)}"
-            mend = f"set STYLESERVE_PROVIDERS=cpu to do without {backend.providers[0]}"
-            if backend == REFERENCE:
-                mend = "put the model's ONNX export here"
-            raise ModelError(f"{path}: {why}; {mend}") from error
+            raise ModelError(f"{path}: {why}; {_mend(model, backend)}") from error
+        if path != model and not _is_made_of(model, session):
+            why = f"it was made of another {model.name} than this one"
+            raise ModelError(f"{path}: {why}; {_mend(model, backend)}")
         if session.get_providers()[0] != wanted[0][0]:
             raise ModelError(
                 f"{path}: asked for {backend.providers[0]}, but ONNX Runtime dropped it and would "
@@ -120,6 +121,19 @@ class Runtime:
             "tensorrt": {"trt_fp16_enable": not is_full},
         }
         return (PROVIDERS | ON_REQUEST)[name], options.get(name, {})
+
+
+def _is_made_of(model: Path, session: onnxruntime.InferenceSession) -> bool:
+    told = session.get_modelmeta().custom_metadata_map.get(metadata.INT8_OF)
+    return bool(told == sha256(model.read_bytes()).hexdigest())
+
+
+def _mend(model: Path, backend: Backend) -> str:
+    if backend.file(model) != model:
+        return f"remove it, or write it again with python -m styleserve.quantize {model}"
+    if backend == REFERENCE:
+        return "put the model's ONNX export here"
+    return f"set STYLESERVE_PROVIDERS=cpu to do without {backend.providers[0]}"
 
 
 def reason(error: Exception) -> str:

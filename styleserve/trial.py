@@ -1,6 +1,6 @@
 """Run models on test photos: what a source gives, and whether its conversion gives the same."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnxruntime as ort
@@ -64,7 +64,7 @@ class Reference:
         self.sizes = (size,) if size else _OPEN_SIZES
         self.results = [run(photo(*each)) for each in self.sizes]
         for each, result in zip(self.sizes, self.results, strict=True):
-            _check_result(result, each, name)
+            check_result(result, each, name)
         self.channels = int(self.results[0].shape[1])
         peak = max(float(np.abs(result).max()) for result in self.results)
         if self.channels == 3 and peak < _UNIT_PEAK:
@@ -84,7 +84,8 @@ class Reference:
         return largest, float(np.mean(means))
 
 
-def _check_result(result: Tensor, size: Size, name: str) -> None:
+def check_result(result: Tensor, size: Size, name: str) -> None:
+    """Refuse, by a ModelError, what is no picture or mask of this size with finite values."""
     shape = "x".join(map(str, result.shape))
     if result.ndim != 4 or result.shape[:2] not in ((1, 1), (1, 3)) or result.shape[2:] != size:
         raise ModelError(
@@ -148,24 +149,29 @@ def widest_gap(one: Run, other: Run, sizes: Sequence[Size]) -> float:
 
 def steady(model: ModelProto, names: Sequence[str], sizes: Sequence[Size]) -> dict[str, Tensor]:
     """Return those inner values of a model that are the same for photos of all these sizes."""
-    found = values(model, names, [photo(*size) for size in sizes])
+    if not names:
+        return {}
+    first, *others = values(model, names, [photo(*size) for size in sizes])
     return {
-        name: same[0]
-        for name, same in found.items()
-        if all(np.array_equal(same[0], value) for value in same)
+        name: value
+        for name, value in first.items()
+        if all(np.array_equal(value, other[name]) for other in others)
     }
 
 
 def values(
     model: ModelProto, names: Sequence[str], pictures: Sequence[Tensor]
-) -> dict[str, list[Tensor]]:
-    """Return the inner values of these names, for each picture. Raises ModelError."""
-    if not names:
-        return {}
-    session = _session(graph.with_outputs(model, names).SerializeToString(), "a model's values")
+) -> Iterator[dict[str, Tensor]]:
+    """Yield the inner values of these names for each picture, one at a time. Raises ModelError."""
+    name = "the model with its inner values"
+    session = _session(graph.with_outputs(model, names).SerializeToString(), name)
     image = session.get_inputs()[0].name
-    found = [session.run(list(names), {image: picture}) for picture in pictures]
-    return dict(zip(names, map(list, zip(*found, strict=True)), strict=True))
+    for picture in pictures:
+        try:
+            found = session.run(list(names), {image: picture}) if names else []
+        except _ORT_ERRORS as err:
+            raise ModelError(f"{name} fails at {picture.shape}: {err}") from err
+        yield dict(zip(names, found, strict=True))
 
 
 def _holds(run: Run, size: Size, batch: bool) -> bool:

@@ -90,6 +90,31 @@ def residual(size: Size = None, *, blocks: int = 2, channels: int = 16) -> Model
     return model(nodes, size=size, channels=3, opset=18, elem_type=TensorProto.FLOAT, **weights)
 
 
+def branching(size: Size = None) -> ModelProto:
+    """Convolve, in a branch that reads a value and weights from outside of it, then again."""
+    bodies = {
+        name: helper.make_graph(
+            [node("Conv", ["first", weights], name, pads=[1] * 4)],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)],
+        )
+        for name, weights in (("one", "blur"), ("two", "copy"))
+    }
+    branches = {"then_branch": bodies["one"], "else_branch": bodies["two"]}
+    copy = np.zeros((3, 3, 3, 3))
+    copy[range(3), range(3), 1, 1] = 1
+    nodes = [
+        node("Conv", ["image", "copy"], "first", pads=[1] * 4),
+        node("ReduceMax", ["image"], "brightest", keepdims=0),
+        node("Greater", ["brightest", "zero"], "yes"),
+        helper.make_node("If", ["yes"], ["chosen"], **branches),
+        node("Conv", ["chosen", "copy"], pads=[1] * 4),
+    ]
+    blur = np.full((3, 3, 3, 3), 1 / 27)
+    return model(nodes, size=size, opset=18, copy=copy, blur=blur, zero=np.array(0.0))
+
+
 def odd_only(size: Size = None) -> ModelProto:
     """Give back odd sides only, and even ones a pixel short: no multiple fits."""
     kernel = np.zeros((3, 3, 3, 3))

@@ -19,6 +19,7 @@ LONGEST = 200
 LONGEST_SCRIPT = {"server": 120, "client": 400}  # all widgets of the page are in client.py
 # Modules that one other module uses alone, and the tests that run them through it.
 TESTED_THROUGH = {
+    "candidates": "test_quantize",
     "colours": "test_codec",
     "declaration": "test_reader",
     "diagram": "test_pipeline",
@@ -68,8 +69,11 @@ def own_imports(path: Path) -> set[str]:
         ("gradio", set()),  # the widgets are in client.py
         ("uvicorn", {"hosting"}),
         ("fastapi", {"hosting"}),
-        ("onnxruntime", {"backend", "memory", "replay", "runtime", "convert", "quantize", "trial"}),
-        ("onnx", {"equalise", "graph", "quantize", "rewrite", "convert", "trial"}),
+        (
+            "onnxruntime",
+            {"backend", "memory", "replay", "runtime", "candidates", "convert", "trial"},
+        ),
+        ("onnx", {"candidates", "convert", "equalise", "graph", "quantize", "rewrite", "trial"}),
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),
         ("yaml", {"reader"}),

@@ -135,7 +135,15 @@ def test_a_precision_that_is_demanded_and_cannot_be_loaded_is_refused(tmp_path: 
     path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
     only = SkewedRuntime((BF16,), 1, 1, threading.BoundedSemaphore(1), {BF16: None})
 
-    with pytest.raises(ModelError, match=r"a-9\.onnx: it cannot be loaded on openvino bf16; set"):
+    with pytest.raises(ModelError, match=r"a-9\.onnx: not on openvino bf16: .*no room; set"):
+        load_model(path, only)
+
+
+def test_8_bits_that_are_demanded_and_have_no_file_are_told_how_to_get_one(tmp_path: Path) -> None:
+    path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
+    only = SkewedRuntime((INT8,), 1, 1, threading.BoundedSemaphore(1), {})
+
+    with pytest.raises(ModelError, match=r"needs a file a-9\.int8 beside it: try python -m .*a-9"):
         load_model(path, only)
 
 

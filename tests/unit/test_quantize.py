@@ -1,5 +1,6 @@
 """Layers in 8 bits: as many as no eye can tell, and the same file each time."""
 
+import errno
 import re
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from styleserve import metadata, quantize, trial
+from styleserve import candidates, metadata, quantize, trial
 from styleserve.errors import ModelError
 from styleserve.probe import haze, photo, psnr
 from tests import tiny_models as tiny
+from tests.tiny_models import node
 
+KERNEL = np.full((3, 3, 3, 3), 1 / 27)
 EIGHT = "DequantizeLinear"
 
 
@@ -77,11 +80,38 @@ def test_more_is_not_asked_of_a_model_than_it_bears(
     assert layers[0] > layers[-1]
 
 
+def classifier() -> ModelProto:
+    nodes = [
+        node("Conv", ["image", "kernel"], "first", pads=[1] * 4),
+        node("Conv", ["first", "kernel"], "second", pads=[1] * 4),
+        node("ReduceMean", ["second", "sides"], "mean", keepdims=0),
+        node("Gemm", ["mean", "classes"]),
+    ]
+    sides, classes = np.array([2, 3]), np.ones((3, 5))
+    made = tiny.model(nodes, size=None, opset=18, kernel=KERNEL, sides=sides, classes=classes)
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    return made
+
+
+def loud(weight: float) -> ModelProto:
+    """Make a model with one weight that is no number, or too large a one."""
+    kernel = KERNEL.copy()
+    kernel[0, 0, 1, 1] = weight
+    nodes = [
+        node("Conv", ["image", "kernel"], "first", pads=[1] * 4),
+        node("Conv", ["first", "kernel"], pads=[1] * 4),
+    ]
+    return tiny.model(nodes, size=None, opset=18, kernel=kernel)
+
+
 @pytest.mark.parametrize(
     ("made", "wanted", "told"),
     [
         (tiny.residual(), 200, r"a-18\.onnx has 0 of 6 convolutions for which 8 bits are enough"),
-        (tiny.invert(opset=18), 0, r"a-18\.onnx has 0 of 0 convolutions"),
+        (tiny.invert(opset=18), 0, r"a-18\.onnx has no convolution that could be in 8 bits: do w"),
+        (classifier(), 0, r"a-18\.onnx gives 1x5 for a picture 1x3x256x256"),
+        (loud(np.nan), 0, r"a-18\.onnx gives NaN or infinite values"),
+        (loud(1e38), 0, r"a-18\.onnx gives NaN or infinite values"),
     ],
 )
 def test_a_model_that_bears_too_little_is_told_and_left(
@@ -113,6 +143,18 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     source = tiny.save(tiny.residual(), tmp_path / "a-18.onnx")
     source.with_suffix(".int8").mkdir()
     with pytest.raises(ModelError, match=r"a-18\.int8 cannot be written \(Is a directory\)"):
+        quantize.quantize(source)
+
+
+def test_no_room_for_temporary_files_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(candidates, "quantize_static", full)
+    source = tiny.save(tiny.residual(), tmp_path / "a-18.onnx")
+    with pytest.raises(ModelError, match=r"a-18\.onnx cannot be .* \(No space .* or set TMPDIR"):
         quantize.quantize(source)
 
 

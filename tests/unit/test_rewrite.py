@@ -143,6 +143,17 @@ def test_scales_that_are_computed_count_once_they_are_known() -> None:
     assert gap(model, faster) < 1e-3
 
 
+def test_a_model_with_branches_stays_as_it_is(tmp_path: Path) -> None:
+    model = tiny.branching()
+    assert rewrite.faster(model, {}) == (model, {})
+
+    target = tmp_path / "a-18.onnx"
+    convert.convert(tiny.save(model, tmp_path / "a.onnx"), target, OPSET)
+    picture = photo(40, 56)
+    before, after = (load(each.SerializeToString(), "a") for each in (model, onnx.load(target)))
+    np.testing.assert_array_equal(before(picture), after(picture))
+
+
 def test_only_values_that_are_the_same_for_all_sizes_are_steady() -> None:
     assert list(steady(traced(), ["scales", "wanted"], SIZES)) == ["scales"]
 

@@ -1,20 +1,24 @@
 """Threads, runs at once, and how a session is opened; ONNX Runtime's errors in our words."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import ModelProto, helper
 
-from styleserve import backend, runtime
+from styleserve import backend, metadata, runtime
 from styleserve.backend import PROVIDERS, REFERENCE, Backend
 from styleserve.errors import ModelError
 from styleserve.probe import photo
 from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
 
+INT8 = Backend(("cpu",), "int8")
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 TENSORRT, OPENVINO = "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
 
@@ -130,6 +134,7 @@ def open_with(
             return runs_on
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr(runtime, "_is_made_of", lambda *_: True)
     made.open(Path("folder/a-9.onnx"), backend, as_graph=as_graph)
     return given
 
@@ -148,6 +153,42 @@ def test_a_file_that_cannot_be_loaded_is_told_with_what_to_do(
     monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
     with pytest.raises(ModelError, match=rf"a-9\.onnx: .* cannot load it: no room; .*{mend}"):
         Runtime.create("cpu").open(path, backend)
+
+
+def test_a_file_in_8_bits_is_taken_with_the_model_that_it_was_made_of(tmp_path: Path) -> None:
+    path, made = int8_of(tmp_path, tiny.invert()), Runtime.create("cpu", threads=1)
+
+    (answer,) = made.open(path, INT8).run(None, {"image": np.full((1, 3, 4, 4), 9, np.float32)})
+
+    assert (answer == 246).all()
+
+
+@pytest.mark.parametrize("change", ["other", "unmarked", "damaged"])
+def test_another_file_in_8_bits_is_refused_with_what_to_do(tmp_path: Path, change: str) -> None:
+    path = int8_of(tmp_path, tiny.invert())
+    file, told = path.with_suffix(".int8"), "it was made of another a-9.onnx than this one"
+    if change == "other":
+        tiny.save(tiny.identity(), path)
+    elif change == "unmarked":
+        tiny.save(tiny.invert(), file)
+    else:
+        file.write_bytes(file.read_bytes()[:-9])
+        told = "it is damaged or cut short"
+
+    mend = f"remove it, or write it again with python -m styleserve.quantize {path}"
+    with pytest.raises(ModelError) as caught:
+        Runtime.create("cpu").open(path, INT8)
+    assert str(caught.value) == f"{file}: {told}; {mend}"
+
+
+def int8_of(folder: Path, model: ModelProto) -> Path:
+    """Save a model, and a file beside it that says it was made of it."""
+    path = tiny.save(model, folder / "a-9.onnx")
+    made = onnx.load(path)
+    digest = sha256(path.read_bytes()).hexdigest()
+    helper.set_model_props(made, {metadata.INT8_OF: digest})
+    onnx.save(made, path.with_suffix(".int8"))
+    return path
 
 
 def test_a_dropped_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
