@@ -15,11 +15,12 @@ help:  ## Show this list
 run: models  ## Build the environment, prepare the models, start the server and the page
 	@export $(ENV) STYLESERVE_URL=$${STYLESERVE_URL:-http://localhost:$${STYLESERVE_HTTP_PORT:-8000}}; \
 	python server.py & python client.py & \
-	trap 'kill $$(jobs -p) 2>/dev/null' INT TERM; \
-	wait -n; code=$$?; kill $$(jobs -p) 2>/dev/null; wait; exit $$code
+	trap 'asked=yes; kill $$(jobs -p) 2>/dev/null' INT TERM; \
+	wait -n; code=$$?; kill $$(jobs -p) 2>/dev/null; wait; test "$$asked" || exit $$code
 
 models: $(VENV)/models  ## Convert the raw models with DVC
-	$(ENV) dvc repro --quiet --keep-going || $(ENV) dvc repro --keep-going  # quiet, it hides what is wrong with params.yaml
+	@# Quiet, it hides what is wrong with params.yaml.
+	$(ENV) dvc repro --quiet --keep-going || $(ENV) dvc repro --keep-going
 
 zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model zoo (internet)
 	cd models/zoo && $(ENV) dvc update pointilism-9.onnx.dvc udnie-9.onnx.dvc
