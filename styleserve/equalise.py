@@ -76,10 +76,9 @@ def _streams(keepers: Sequence[NodeProto], others: Sequence[NodeProto]) -> list[
 def _can_scale(graph: Graph, makers: Sequence[NodeProto], readers: Sequence[NodeProto]) -> bool:
     grouped = (each.i != 1 for node in readers for each in node.attribute if each.name == "group")
     names = {name for node in (*makers, *readers) for name in node.input[1:3] if name}
-    are_known = {node.op_type for node in makers} <= _MAKERS and {
-        node.op_type for node in readers
-    } <= _READERS
-    if not are_known or not names <= set(graph.constants) or any(grouped):
+    unknown = {node.op_type for node in makers} - _MAKERS
+    unknown |= {node.op_type for node in readers} - _READERS
+    if unknown or not names <= set(graph.constants) or any(grouped):
         return False
     sizes = {len(graph.constants[node.input[1]]) for node in makers}
     sizes |= {graph.constants[node.input[1]].shape[1] for node in readers}

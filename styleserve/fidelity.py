@@ -34,12 +34,18 @@ def choose(reference: Network, runtime: Runtime) -> Network:
                 problems.append(far)
                 continue
         network.fidelity = measured
-        on_gpu = backend.providers[0] in GPU
-        exact = Backend(backend.providers) if on_gpu else REFERENCE
-        if backend != exact:
-            network.exact = reference.on(exact) if on_gpu else reference
+        network.exact = _exact(reference, backend)
         return network
     raise ModelError(f"{reference.path}: {'; '.join(problems)}; set STYLESERVE_PRECISION=auto")
+
+
+def _exact(reference: Network, backend: Backend) -> Network | None:
+    """Return what computes smooth pictures beside this backend: fp32, on a GPU if it is there."""
+    on_gpu = backend.providers[0] in GPU
+    exact = Backend(backend.providers) if on_gpu else REFERENCE
+    if backend == exact:
+        return None
+    return reference.on(exact) if on_gpu else reference
 
 
 def psnr(network: Network, reference: Network) -> float:
