@@ -37,6 +37,11 @@ class Backend:
         """Tell whether a session keeps what its largest picture needed."""
         return self.providers[0] == "openvino"
 
+    @property
+    def on_gpu(self) -> bool:
+        """Tell whether it computes on a GPU."""
+        return self.providers[0] in GPU
+
     def file(self, model: Path) -> Path:
         """Name what it loads of a model: for int8 another file, beside it."""
         return model.with_suffix(metadata.INT8_SUFFIX) if self.precision == "int8" else model

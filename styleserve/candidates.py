@@ -76,7 +76,7 @@ class Candidates:
                 f"{gettempdir()} or set TMPDIR"
             ) from error
 
-    def _quantized(self, names: Sequence[str], options: Mapping[str, object]) -> ModelProto:
+    def _quantized(self, names: list[str], options: dict[str, object]) -> ModelProto:
         with TemporaryDirectory() as folder:
             source, target = Path(folder, "fp32.onnx"), Path(folder, "int8.onnx")
             onnx.save(self._model, source)
@@ -85,8 +85,8 @@ class Candidates:
                 per_channel=True,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
-                nodes_to_quantize=list(names),
-                extra_options=dict(options),
+                nodes_to_quantize=names,
+                extra_options=options,
             )
             return onnx.load(target)
 

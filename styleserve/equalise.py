@@ -34,9 +34,8 @@ def equalised(model: ModelProto, peaks: Mapping[str, Array]) -> ModelProto:
     if graph.has_bodies:
         return copy
     ends = {value.name for value in (*copy.graph.input, *copy.graph.output)}
-    nodes = list(copy.graph.node)
-    others = [node for node in nodes if not _keeps_factors(graph, node)]
-    for stream in _streams([node for node in nodes if _keeps_factors(graph, node)], others):
+    others = [node for node in copy.graph.node if not _keeps_factors(graph, node)]
+    for stream in _streams(copy, graph):
         seen = [peaks[name] for name in stream if name in peaks]
         makers = [node for node in others if stream & set(node.output)]
         readers = [node for node in others if stream & set(node.input)]
@@ -61,12 +60,13 @@ def _keeps_factors(graph: Graph, node: NodeProto) -> bool:
     return node.op_type in {"Relu", "Add"} and not set(node.input) & set(graph.constants)
 
 
-def _streams(keepers: Sequence[NodeProto], others: Sequence[NodeProto]) -> list[set[str]]:
+def _streams(model: ModelProto, graph: Graph) -> list[set[str]]:
     """Group the values whose channels must be scaled alike."""
     streams: list[set[str]] = []
-    pads = [{node.input[0], *node.output} for node in keepers if node.op_type == "Pad"]
-    sums = [{*node.input, *node.output} for node in keepers if node.op_type != "Pad"]
-    for values in (*pads, *sums, *(set(node.output) for node in others)):
+    for node in model.graph.node:
+        values = set(node.output)
+        if _keeps_factors(graph, node):
+            values |= set(node.input) - {"", *graph.constants}
         met = [stream for stream in streams if stream & values]
         streams = [stream for stream in streams if not stream & values]
         streams.append(values.union(*met))

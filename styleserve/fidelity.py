@@ -3,7 +3,7 @@
 import logging
 
 from styleserve import probe
-from styleserve.backend import GPU, REFERENCE, Backend
+from styleserve.backend import REFERENCE, Backend
 from styleserve.errors import InferenceError, ModelError
 from styleserve.image import Image
 from styleserve.network import CHANNELS, MASK_CHANNELS, Network
@@ -41,11 +41,10 @@ def choose(reference: Network, runtime: Runtime) -> Network:
 
 def _exact(reference: Network, backend: Backend) -> Network | None:
     """Return what computes smooth pictures beside this backend: fp32, on a GPU if it is there."""
-    on_gpu = backend.providers[0] in GPU
-    exact = Backend(backend.providers) if on_gpu else REFERENCE
+    exact = Backend(backend.providers) if backend.on_gpu else REFERENCE
     if backend == exact:
         return None
-    return reference.on(exact) if on_gpu else reference
+    return reference.on(exact) if backend.on_gpu else reference
 
 
 def psnr(network: Network, reference: Network) -> float:
@@ -78,7 +77,7 @@ def _open(reference: Network, backend: Backend, problems: list[str]) -> Network 
     try:
         return reference.on(backend)
     except ModelError as error:
-        if backend.providers[0] in GPU:
+        if backend.on_gpu:
             raise  # nobody wants to find out by its slowness that the GPU is idle
         LOGGER.warning("not on %s: %s", backend, error)
         problems.append(f"not on {backend}: {error}")

@@ -123,7 +123,7 @@ def load_models(
                 problems.extend(error.problems)
                 continue
             detail = loaded[name].describe()
-            measured = ", ".join(f"{name}: {db} dB" for name, db in detail["psnr_db"].items())
+            measured = ", ".join(f"{backend}: {db} dB" for backend, db in detail["psnr_db"].items())
             LOGGER.info(
                 "model %d of %d ready: %s on %s, %s%s, size %s, %.2f s",
                 *(number, len(models), name, detail["provider"], detail["precision"]),

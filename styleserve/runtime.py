@@ -38,7 +38,7 @@ class Runtime:
     @property
     def on_gpu(self) -> bool:
         """Tell whether models are loaded on a GPU, if they can be."""
-        return self.backends[0].providers[0] in GPU
+        return self.backends[0].on_gpu
 
     @classmethod
     def create(
@@ -99,7 +99,7 @@ class Runtime:
         memory.share()
         options.add_session_config_entry("session.use_env_allocators", "1")
         # What is raised need not stand between log lines, too; why a GPU is dropped is only there.
-        options.log_severity_level = 3 if backend.providers[0] in GPU else 4
+        options.log_severity_level = 3 if backend.on_gpu else 4
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # no busy wait
         return options
 

@@ -28,16 +28,16 @@ _ORT_ERRORS = tuple(
 def load(data: bytes, name: str) -> Run:
     """Load a model on the CPU provider. The callable too raises ModelError where it fails."""
     session = _session(data, name)
-    picture = session.get_inputs()[0].name
+    return lambda pictures: _answers(session, None, pictures, name)[0]
 
-    def run(pictures: Tensor) -> Tensor:
-        try:
-            result: Tensor = session.run(None, {picture: pictures})[0]
-        except _ORT_ERRORS as err:
-            raise ModelError(f"{name} fails at {pictures.shape}: {err}") from err
-        return result
 
-    return run
+def _answers(
+    session: ort.InferenceSession, outputs: Sequence[str] | None, pictures: Tensor, name: str
+) -> list[Tensor]:
+    try:
+        return list(session.run(outputs, {session.get_inputs()[0].name: pictures}))
+    except _ORT_ERRORS as err:
+        raise ModelError(f"{name} fails at {pictures.shape}: {err}") from err
 
 
 def _session(data: bytes, name: str) -> ort.InferenceSession:
@@ -149,8 +149,6 @@ def widest_gap(one: Run, other: Run, sizes: Sequence[Size]) -> float:
 
 def steady(model: ModelProto, names: Sequence[str], sizes: Sequence[Size]) -> dict[str, Tensor]:
     """Return those inner values of a model that are the same for photos of all these sizes."""
-    if not names:
-        return {}
     first, *others = values(model, names, [photo(*size) for size in sizes])
     return {
         name: value
@@ -163,15 +161,13 @@ def values(
     model: ModelProto, names: Sequence[str], pictures: Sequence[Tensor]
 ) -> Iterator[dict[str, Tensor]]:
     """Yield the inner values of these names for each picture, one at a time. Raises ModelError."""
+    if not names:  # which would stand for all outputs
+        yield from ({} for _ in pictures)
+        return
     name = "the model with its inner values"
     session = _session(graph.with_outputs(model, names).SerializeToString(), name)
-    image = session.get_inputs()[0].name
     for picture in pictures:
-        try:
-            found = session.run(list(names), {image: picture}) if names else []
-        except _ORT_ERRORS as err:
-            raise ModelError(f"{name} fails at {picture.shape}: {err}") from err
-        yield dict(zip(names, found, strict=True))
+        yield dict(zip(names, _answers(session, names, picture, name), strict=True))
 
 
 def _holds(run: Run, size: Size, batch: bool) -> bool:

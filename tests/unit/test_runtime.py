@@ -17,14 +17,9 @@ from styleserve.errors import ModelError
 from styleserve.probe import photo
 from styleserve.runtime import Runtime
 from tests import tiny_models as tiny
+from tests.unit.test_backend import CPU, CUDA, OPENVINO, TENSORRT, install
 
 INT8 = Backend(("cpu",), "int8")
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-TENSORRT, OPENVINO = "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
-
-
-def install(monkeypatch: pytest.MonkeyPatch, *providers: str) -> None:
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(providers))
 
 
 @pytest.mark.parametrize(
