@@ -20,9 +20,7 @@ from styleserve.ticket import IS_OVER
 LOGGER = logging.getLogger(__name__)
 
 POLL_S = 0.1  # between two looks at whether the caller is still there
-# OpenVINO keeps what the largest picture needed, and up to half a MiB for each size.
-LARGE_PIXELS, MANY_SIZES = 500_000, 100
-SOME_SIZES = 10  # leave holes in the memory of the process, which are not used again
+LARGE_PIXELS = 500_000  # OpenVINO keeps what the largest picture needed
 PAUSE_S = 30.0  # after the last large picture
 
 Tensor = NDArray[np.float32]
@@ -45,7 +43,6 @@ class Session:
         if self._replay:
             self.onnx = self._replay.session
         self._version = self._file_version()
-        self._sizes: set[tuple[int, ...]] = set()  # since it was loaded
         self._smallest: tuple[int, ...] = ()
         self._rest: threading.Timer | None = None
         self._lock = threading.Lock()
@@ -65,16 +62,10 @@ class Session:
         return answer
 
     def _note(self, shape: tuple[int, ...], is_large: bool) -> None:
-        """Give back what many sizes or a large picture leave behind."""
-        is_new = shape not in self._sizes
-        self._sizes.add(shape)
+        """Give back later what a large picture leaves behind."""
         self._smallest = min(self._smallest or shape, shape, key=math.prod)
-        if len(self._sizes) > MANY_SIZES:
-            self._rest_in(0)
-        elif is_large:
+        if is_large:
             self._rest_in(PAUSE_S)
-        if is_new and len(self._sizes) % SOME_SIZES == 0:
-            memory.give_back()
 
     def _run(self, tensor: Tensor, is_large: bool) -> Tensor:
         (given,), (asked,) = self.onnx.get_inputs(), self.onnx.get_outputs()
@@ -117,7 +108,6 @@ class Session:
         What all sessions share goes at the end of a run, but for the part in which its own answer
         lies; so one with a small picture follows.
         """
-        self._sizes.clear()
         try:
             if self.backend.keeps_memory:
                 if self._file_version() != self._version:

@@ -84,6 +84,7 @@ def test_openvino_gets_file_precision_and_threads_for_all_runs_at_once(
         "INFERENCE_PRECISION_HINT": hint,
         "INFERENCE_NUM_THREADS": 6,
         "NUM_STREAMS": 2,
+        "CPU_RUNTIME_CACHE_CAPACITY": str(runtime.KERNELS),
     }
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from styleserve import memory, session
+from styleserve import session
 from styleserve.backend import REFERENCE, Backend
 from styleserve.errors import RequestError
 from styleserve.model import StyleModel
@@ -91,21 +91,6 @@ def test_what_sessions_share_is_given_back_too_by_a_small_picture(
     assert seen[2:] == [((40, 50), False), ((60, 60), False), ((40, 50), True)]
 
 
-@pytest.mark.parametrize("count", [session.SOME_SIZES - 1, session.SOME_SIZES])
-def test_after_some_sizes_free_memory_is_given_back(
-    keeping: tuple[StyleModel, SpyRuntime], monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    given: list[bool] = []
-    monkeypatch.setattr(memory, "give_back", lambda: given.append(True))
-    model, _ = keeping
-    model._network._session._sizes.clear()  # the warm-up's
-    for _ in range(2):
-        for side in range(count):
-            model(noise(32, 33 + side), 0)
-
-    assert len(given) == count // session.SOME_SIZES
-
-
 def test_small_pictures_load_nothing_anew(keeping: tuple[StyleModel, SpyRuntime]) -> None:
     model, runtime = keeping
     model(noise(32, 32), 0)
@@ -131,19 +116,6 @@ def test_a_file_that_has_changed_since_is_not_loaded(
     assert runtime.opened == []
     assert (model(noise(40, 50), 0) == noise(40, 50)).all()
     assert "keeps the memory" in caplog.text
-
-
-def test_after_many_sizes_a_model_is_loaded_anew_at_once(
-    keeping: tuple[StyleModel, SpyRuntime], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, runtime = keeping
-    monkeypatch.setattr(session, "LARGE_PIXELS", 1_000_000)
-    for _ in range(2):
-        for side in range(session.MANY_SIZES + 1):
-            model(noise(32, 33 + side), 0)
-            ManualTimer.fire()
-
-    assert len(runtime.opened) == 2
 
 
 @pytest.mark.parametrize("held_up", [True, False])
