@@ -1,6 +1,9 @@
 """On which backend a model runs: the fastest that gives the pictures of ONNX Runtime's own fp32."""
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 from styleserve import probe
 from styleserve.backend import REFERENCE, Backend
@@ -9,34 +12,49 @@ from styleserve.image import Image
 from styleserve.network import CHANNELS, MASK_CHANNELS, Network
 from styleserve.runtime import Runtime
 
+Model = TypeVar("Model")
+
 LOGGER = logging.getLogger(__name__)
 
 LEAST_DB = 45.0  # what an eye can tell apart begins some 10 dB below
 
 
-def choose(reference: Network, runtime: Runtime) -> Network:
-    """Return the file of `reference` on the first of the runtime's backends that is good enough.
+def choose(make: Callable[[Network], Model], reference: Network, runtime: Runtime) -> Model:
+    """Return what `make` makes of `reference` on the first backend that is good enough.
 
     Raises:
-        ModelError: if none is, or a GPU cannot load the file.
+        ModelError: if `make` refuses it, no backend suits it, or a GPU cannot load the file.
     """
-    measured: dict[str, float] = {}
+    made, measured = make(reference), reference.fidelity
     problems: list[str] = []
     for backend in runtime.backends:
-        network = _open(reference, backend, problems)
-        if not network:
+        if backend == REFERENCE:
+            return made
+        if missing := _missing(reference.path, backend):
+            problems.append(missing)
             continue
-        if backend != REFERENCE:
+        try:
+            network = reference.on(backend)
             measured[str(backend)] = decibels = psnr(network, reference)
-            if decibels < LEAST_DB:
-                far = f"{backend} is {decibels} dB from fp32, at least {LEAST_DB:g} dB are wanted"
-                LOGGER.warning("%s: %s", reference.path, far)
-                problems.append(far)
-                continue
-        network.fidelity = measured
-        network.exact = _exact(reference, backend)
-        return network
+            if decibels >= LEAST_DB:
+                network.fidelity, network.exact = measured, _exact(reference, backend)
+                return make(network)
+            problem = f"{backend} is {decibels} dB from fp32, at least {LEAST_DB:g} dB are wanted"
+        except ModelError as error:
+            if backend.on_gpu:
+                raise  # nobody wants to find out by its slowness that the GPU is idle
+            problem = f"not on {backend}: {error}"
+        LOGGER.warning("%s: %s", reference.path, problem)
+        problems.append(problem)
     raise ModelError(f"{reference.path}: {'; '.join(problems)}; set STYLESERVE_PRECISION=auto")
+
+
+def _missing(model: Path, backend: Backend) -> str:
+    file = backend.file(model)
+    if file.exists():
+        return ""
+    command = f"python -m styleserve.quantize {model}"
+    return f"for {backend} it needs a file {file.name} beside it: try {command}"
 
 
 def _exact(reference: Network, backend: Backend) -> Network | None:
@@ -64,21 +82,3 @@ def _psnr(network: Network, reference: Network, photo: Image) -> float:
     channels = MASK_CHANNELS if reference.gives_mask else CHANNELS
     answer, expected = (one(photo, 0, channels)[0] for one in (network, reference))
     return round(probe.psnr(answer, expected), 1)
-
-
-def _open(reference: Network, backend: Backend, problems: list[str]) -> Network | None:
-    if backend == REFERENCE:
-        return reference
-    path, file = reference.path, backend.file(reference.path)
-    if not file.exists():
-        command = f"python -m styleserve.quantize {path}"
-        problems.append(f"for {backend} it needs a file {file.name} beside it: try {command}")
-        return None
-    try:
-        return reference.on(backend)
-    except ModelError as error:
-        if backend.on_gpu:
-            raise  # nobody wants to find out by its slowness that the GPU is idle
-        LOGGER.warning("not on %s: %s", backend, error)
-        problems.append(f"not on {backend}: {error}")
-        return None

@@ -97,10 +97,9 @@ def load_model(path: Path, runtime: Runtime) -> StyleModel | MaskModel:
         ModelError: if it is no network of either kind, or no backend suits it.
     """
     reference = Network(path, runtime)
-    model = MaskModel if reference.gives_mask else StyleModel
-    made = model(reference)
-    network = fidelity.choose(reference, runtime)
-    return made if network is reference else model(network)
+    if reference.gives_mask:
+        return fidelity.choose(MaskModel, reference, runtime)
+    return fidelity.choose(StyleModel, reference, runtime)
 
 
 def load_models(

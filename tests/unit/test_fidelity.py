@@ -131,6 +131,37 @@ def test_what_is_passed_over_is_told_with_its_figure(
     assert "no room" in seen[1]
 
 
+class SpottedSession(SkewedSession):
+    """Is far beyond what a mask may be, but in one pixel only."""
+
+    def run(
+        self, outputs: list[str], inputs: dict[str, Tensor], options: object = None
+    ) -> list[Tensor]:
+        (answer,) = self._session.run(outputs, inputs, options)
+        answer[..., 0, 0] = 1.5
+        return [answer]
+
+
+class SpottedRuntime(SkewedRuntime):
+    def open(self, model: Path, backend: Backend, **_: bool) -> Any:  # noqa: ANN401  it has no types
+        session = super().open(model, backend)
+        return session if backend == REFERENCE else SpottedSession(session, 0.0)
+
+
+def test_a_backend_whose_masks_are_none_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tiny.save(tiny.mask(), tmp_path / "a-9.onnx")
+    runtime = SpottedRuntime((BF16, REFERENCE), 1, 1, threading.BoundedSemaphore(1))
+
+    told = load_model(path, runtime).describe()
+
+    assert told["precision"] == "fp32"
+    (record,) = caplog.records
+    assert "not on openvino bf16: " in record.getMessage()
+    assert "it answered values from" in record.getMessage()
+
+
 def test_a_precision_that_is_demanded_and_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     path = tiny.save(tiny.identity(), tmp_path / "a-9.onnx")
     only = SkewedRuntime((BF16,), 1, 1, threading.BoundedSemaphore(1), {BF16: None})
