@@ -17,6 +17,7 @@ from styleserve.arguments import ALL, parse
 from styleserve.crew import Crew, leave
 from styleserve.errors import ConfigError, StyleServeError
 from styleserve.files import STDIO, find, prepare
+from styleserve.interrupt import INTERRUPTED
 from styleserve.plan import plan, settle
 from styleserve.report import Report
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from styleserve.remote import Remote, Style
 
 STDERR = 2
-OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
+OK, FAILED, REFUSED = 0, 1, 2
 
 
 def main(argv: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ from onnx import ModelProto
 
 from styleserve import graph, metadata
 from styleserve.errors import ModelError
+from styleserve.interrupt import interruptible
 from styleserve.recognise import read_model_bytes
 from styleserve.trial import Reference, faster, load, proof_sizes, proved_multiple
 
@@ -154,6 +155,7 @@ def write(target: Path, data: bytes) -> None:
         raise ModelError(f"{target} cannot be written ({err.strerror}): check the folder") from err
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert one model; exit code 2 and one line on stderr where it cannot be."""
     parser = argparse.ArgumentParser(prog="python -m styleserve.convert", description=main.__doc__)

@@ -21,6 +21,7 @@ from styleserve import graph, metadata
 from styleserve.candidates import Candidates
 from styleserve.convert import write
 from styleserve.errors import ModelError
+from styleserve.interrupt import interruptible
 from styleserve.recognise import read_model_bytes
 
 WANTED_DB = 48.5  # the server asks for 45; bf16 in the other layers, and other photos, take some
@@ -85,6 +86,7 @@ def quantize(source: Path) -> tuple[Path, Report]:
     return target, Report(count, len(nodes), decibels)
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Write models with layers in 8 bits; exit code 2 and one line where one cannot be."""
     parser = argparse.ArgumentParser(prog="python -m styleserve.quantize", description=main.__doc__)
