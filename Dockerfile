@@ -21,10 +21,10 @@ COPY styleserve styleserve
 RUN (dvc repro --quiet || dvc repro) && rm -r models/raw
 
 FROM packages AS server-packages
-# Or requirements-gpu.txt: only the line of ONNX Runtime is taken, the page is no part of the server.
+# Or requirements-gpu.txt: only the lines of ONNX Runtime are taken, the page is no part of the server.
 ARG REQUIREMENTS=requirements.txt
 RUN --mount=type=cache,target=/pip \
-    grep '^onnxruntime' ${REQUIREMENTS} > flavour.txt \
+    grep -E '^(onnx|-c)' ${REQUIREMENTS} > flavour.txt \
     && pip install -r flavour.txt -r requirements-server.txt
 
 FROM packages AS client-packages

@@ -20,7 +20,7 @@ PROVIDERS = {
 ON_REQUEST = {"tensorrt": "TensorrtExecutionProvider"}
 GPU = {"cuda", "tensorrt"}
 # What a provider computes with in place of fp32, if that shows in no picture: see `fidelity`.
-REDUCED = {"tensorrt": ("fp16",), "cuda": ("tf32",), "openvino": ("int8", "bf16")}
+REDUCED = {"tensorrt": ("fp16",), "cuda": ("fp16", "tf32"), "openvino": ("int8", "bf16")}
 BF16, INT8 = {"avx512_bf16", "amx_bf16"}, {"avx512_vnni", "avx_vnni", "amx_int8"}
 CPU_FLAGS = {"bf16": BF16, "int8": INT8}  # without one of these it is slower than fp32
 
@@ -36,6 +36,11 @@ class Backend:
     def keeps_memory(self) -> bool:
         """Tell whether a session keeps what its largest picture needed."""
         return self.providers[0] == "openvino"
+
+    @property
+    def halves(self) -> bool:
+        """Tell whether it takes a model that is in half precision already."""
+        return (self.providers[0], self.precision) == ("cuda", "fp16")
 
     @property
     def on_gpu(self) -> bool:

@@ -27,6 +27,7 @@ def choose(make: Callable[[Network], Model], reference: Network, runtime: Runtim
     """
     made, measured = make(reference), reference.fidelity
     problems: list[str] = []
+    last_on_gpu = [backend for backend in runtime.backends if backend.on_gpu][-1:]
     for backend in runtime.backends:
         if backend == REFERENCE:
             return made
@@ -41,7 +42,7 @@ def choose(make: Callable[[Network], Model], reference: Network, runtime: Runtim
                 return make(network)
             problem = f"{backend} is {decibels} dB from fp32, at least {LEAST_DB:g} dB are wanted"
         except ModelError as error:
-            if backend.on_gpu:
+            if backend in last_on_gpu:
                 raise  # nobody wants to find out by its slowness that the GPU is idle
             problem = f"not on {backend}: {error}"
         LOGGER.warning("%s: %s", reference.path, problem)

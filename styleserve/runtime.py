@@ -76,8 +76,9 @@ class Runtime:
         wanted = [self._provider(name, backend.precision, as_graph) for name in backend.providers]
         options = self._options(backend)
         try:
+            source = _halved(path) if backend.halves else str(path)
             session = onnxruntime.InferenceSession(
-                str(path), options, providers=wanted, enable_fallback=False
+                source, options, providers=wanted, enable_fallback=False
             )
         except Exception as error:
             read_model_bytes(path)  # refuses a file that plainly is something else
@@ -125,6 +126,12 @@ class Runtime:
             "tensorrt": {"trt_fp16_enable": not is_full},
         }
         return (PROVIDERS | ON_REQUEST)[name], options.get(name, {})
+
+
+def _halved(model: Path) -> bytes:
+    from styleserve.half import halved  # it needs onnx, which is there for GPUs only
+
+    return halved(model)
 
 
 def _is_made_of(model: Path, session: onnxruntime.InferenceSession) -> bool:

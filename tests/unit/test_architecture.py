@@ -71,9 +71,12 @@ def own_imports(path: Path) -> set[str]:
         ("fastapi", {"hosting"}),
         (
             "onnxruntime",
-            {"backend", "memory", "replay", "runtime", "candidates", "convert", "trial"},
+            {"backend", "candidates", "convert", "half", "memory", "replay", "runtime", "trial"},
         ),
-        ("onnx", {"candidates", "convert", "equalise", "graph", "quantize", "rewrite", "trial"}),
+        (
+            "onnx",
+            {"candidates", "convert", "equalise", "graph", "half", "quantize", "rewrite", "trial"},
+        ),
         ("pydantic_settings", {"settings"}),
         ("PIL", {"codec", "colours"}),
         ("yaml", {"reader"}),

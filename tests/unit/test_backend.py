@@ -85,9 +85,10 @@ def test_what_is_not_installed_is_refused_naming_what_is(
         (("openvino", "cpu"), "avx512_vnni", "int8", ["openvino int8"]),
         (("openvino", "cpu"), "avx512_bf16", "bf16", ["openvino bf16"]),
         (("openvino", "cpu"), "avx512_bf16", "fp32", ["openvino fp32", "cpu fp32"]),
-        (("cuda", "cpu"), "", "auto", ["cuda tf32", "cuda fp32", "cpu fp32"]),
+        (("cuda", "cpu"), "", "auto", ["cuda fp16", "cuda tf32", "cuda fp32", "cpu fp32"]),
+        (("cuda", "cpu"), "", "fp16", ["cuda fp16"]),
         (("cuda", "cpu"), "", "tf32", ["cuda tf32"]),
-        (("tensorrt", "cuda", "cpu"), "", "fp16", ["tensorrt fp16"]),
+        (("tensorrt", "cuda", "cpu"), "", "fp16", ["tensorrt fp16", "cuda fp16"]),
     ],
 )
 def test_the_fastest_arithmetic_that_the_machine_has_comes_first(
@@ -111,7 +112,7 @@ def test_the_fastest_arithmetic_that_the_machine_has_comes_first(
         (("cpu",), "bf16"),
         (("openvino", "cpu"), "bf16"),
         (("openvino", "cpu"), "int8"),
-        (("cuda", "cpu"), "fp16"),
+        (("cuda", "cpu"), "bf16"),
     ],
 )
 def test_a_precision_that_cannot_be_had_is_refused_naming_those_that_can(

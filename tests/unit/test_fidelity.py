@@ -22,7 +22,7 @@ from tests.pictures import noise
 
 BF16, FP32 = Backend(("openvino", "cpu"), "bf16"), Backend(("openvino", "cpu"))
 INT8 = Backend(("openvino", "cpu"), "int8")
-TF32 = Backend(("cuda", "cpu"), "tf32")
+FP16, TF32 = Backend(("cuda", "cpu"), "fp16"), Backend(("cuda", "cpu"), "tf32")
 VISIBLE, HIDDEN, NONSENSE = 2.0, 1.0, float("nan")  # levels of 255: 42.1 and 48.1 dB
 
 
@@ -188,7 +188,13 @@ def test_a_precision_that_is_demanded_and_too_far_is_refused(tmp_path: Path) -> 
 
 def test_a_gpu_that_loads_nothing_is_not_passed_over(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no room"):
-        described(tmp_path, {TF32: None})
+        described(tmp_path, {FP16: None, TF32: None})
+
+
+def test_a_model_that_a_gpu_cannot_take_in_fp16_stays_on_it(tmp_path: Path) -> None:
+    told = described(tmp_path, {FP16: None, TF32: HIDDEN})
+
+    assert told["precision"] == "tf32"
 
 
 @pytest.mark.parametrize("made", [tiny.invert(), tiny.stride_two(), tiny.mask()])

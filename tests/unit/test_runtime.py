@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, helper
 
 from styleserve import backend, metadata, runtime
-from styleserve.backend import PROVIDERS, REFERENCE, Backend
+from styleserve.backend import ON_REQUEST, PROVIDERS, REFERENCE, Backend
 from styleserve.errors import ModelError
 from styleserve.probe import photo
 from styleserve.runtime import Runtime
@@ -104,6 +104,27 @@ def test_a_gpu_computes_in_fp32_only_if_told_so(
     assert options[TENSORRT]["trt_fp16_enable"] == fp16
 
 
+@pytest.mark.parametrize(
+    ("provider", "precision", "is_halved"),
+    [("cuda", "fp16", True), ("cuda", "tf32", False), ("tensorrt", "fp16", False)],
+)
+def test_cuda_gets_a_model_in_fp16_to_compute_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    provider: str,
+    precision: str,
+    is_halved: bool,
+) -> None:
+    path, made = tiny.save(tiny.residual(), tmp_path / "a-9.onnx"), Runtime.create("cpu")
+    backend = Backend((provider, "cpu"), precision)
+    opened = open_with(
+        monkeypatch, made, [(PROVIDERS | ON_REQUEST)[provider], CPU], backend, path=path
+    )
+
+    assert isinstance(opened["path"], bytes) == is_halved
+    assert is_halved or opened["path"] == str(path)
+
+
 def test_a_session_that_is_to_run_as_a_graph_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     made, backend = Runtime.create("cpu"), Backend(("cuda", "cpu"), "tf32")
     opened = open_with(monkeypatch, made, [CUDA, CPU], backend, as_graph=True)
@@ -118,12 +139,13 @@ def open_with(
     backend: Backend = REFERENCE,
     *,
     as_graph: bool = False,
+    path: Path = Path("folder/a-9.onnx"),
 ) -> dict[str, Any]:
     """Open a model with an ONNX Runtime that takes these providers; return what it was given."""
     given: dict[str, Any] = {}
 
     class Session:
-        def __init__(self, path: str, sess_options: object, **others: object) -> None:
+        def __init__(self, path: str | bytes, sess_options: object, **others: object) -> None:
             given.update(path=path, sess_options=sess_options, **others)
 
         def get_providers(self) -> list[str]:
@@ -131,7 +153,7 @@ def open_with(
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     monkeypatch.setattr(runtime, "_is_made_of", lambda *_: True)
-    made.open(Path("folder/a-9.onnx"), backend, as_graph=as_graph)
+    made.open(path, backend, as_graph=as_graph)
     return given
 
 
