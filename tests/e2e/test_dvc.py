@@ -190,19 +190,21 @@ def test_a_cache_of_ones_own_replaces_one_that_is_read_only(
         path.chmod(0o755)
 
 
-def test_every_module_that_converts_is_a_dependency() -> None:
-    script = "import sys, styleserve.convert; print(*sys.modules)"
+@pytest.mark.parametrize("folder", [".", "models/zoo"])
+@pytest.mark.parametrize("stage", ["convert", "quantize"])
+def test_every_module_that_a_stage_runs_is_a_dependency(stage: str, folder: str) -> None:
+    script = f"import sys, styleserve.{stage}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     modules = {
         f"styleserve/{name.split('.')[1]}.py" for name in loaded if name.startswith("styleserve.")
     }
-    for folder in (".", "models/zoo"):
-        stage = yaml.safe_load((ROOT / folder / "dvc.yaml").read_text())["stages"]["convert"]["do"]
-        raw, *code = stage["deps"]
-        assert raw.startswith("${")
-        assert {name.removeprefix("../../") for name in code} == modules
+    stages = yaml.safe_load((ROOT / folder / "dvc.yaml").read_text())["stages"]
+    model, *code = stages[stage]["do"]["deps"]
+    assert model.endswith(".onnx") or model.startswith("${")
+    named = {name.removeprefix("../../") for name in code}
+    assert named - {"styleserve/photo.jpg"} == modules
 
 
 @pytest.fixture
