@@ -6,6 +6,9 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
 	&& echo $$p && break; done)
 ENV = PATH="$(abspath $(VENV))/bin:$$PATH"
+# Quiet, it hides what is wrong with params.yaml; so once more, but not after Ctrl-C.
+REPRO = { trap 'exit 130' INT; \
+	$(ENV) dvc repro --quiet --keep-going || $(ENV) dvc repro --keep-going; }
 
 .PHONY: help run test test-containers check fix models zoo bench browser
 
@@ -19,12 +22,11 @@ run: models  ## Build the environment, prepare the models, start the server and 
 	wait -n; code=$$?; kill $$(jobs -p) 2>/dev/null; wait; test "$$asked" || exit $$code
 
 models: $(VENV)/models  ## Convert the raw models with DVC
-	@# Quiet, it hides what is wrong with params.yaml.
-	$(ENV) dvc repro --quiet --keep-going || $(ENV) dvc repro --keep-going
+	$(REPRO)
 
 zoo: $(VENV)/models  ## Fetch and convert pointilism and udnie of the ONNX model zoo (internet)
 	cd models/zoo && $(ENV) dvc update pointilism-9.onnx.dvc udnie-9.onnx.dvc
-	cd models/zoo && { $(ENV) dvc repro --quiet --keep-going || $(ENV) dvc repro --keep-going; }
+	cd models/zoo && $(REPRO)
 
 test: check models browser  ## Install everything, lint, check the types, run all tests
 	$(ENV) pytest --ignore tests/containers

@@ -60,7 +60,7 @@ class Candidates:
         """Return a copy in which these, and the borders before them, are in 8 bits.
 
         Raises:
-            ModelError: if there is no room for temporary files.
+            ModelError: if ONNX Runtime's quantizer fails, as for want of room for its files.
         """
         reads = {node.input[0]: node.input[0] for node in nodes}
         borders = (node for node in self._model.graph.node if node.op_type == "Pad")
@@ -70,10 +70,10 @@ class Candidates:
         names = [node.name for node in (*nodes, *pads)]
         try:
             return self._quantized(names, _OPTIONS | {"TensorQuantOverrides": limits})
-        except OSError as error:
+        except Exception as error:  # a full disk ends its native code silently, so later, anyhow
             raise ModelError(
-                f"{self._name} cannot be tried in 8 bits ({error.strerror}): make room in "
-                f"{gettempdir()} or set TMPDIR"
+                f"{self._name} cannot be tried in 8 bits ({type(error).__name__}: {error}): if "
+                f"{gettempdir()} is full, make room there or set TMPDIR"
             ) from error
 
     def _quantized(self, names: list[str], options: dict[str, object]) -> ModelProto:

@@ -16,6 +16,7 @@ Model = TypeVar("Model")
 
 LOGGER = logging.getLogger(__name__)
 
+_INSTEAD = "else set STYLESERVE_PRECISION=auto, or take this model away"
 LEAST_DB = 45.0  # what an eye can tell apart begins some 10 dB below
 
 
@@ -47,7 +48,7 @@ def choose(make: Callable[[Network], Model], reference: Network, runtime: Runtim
             problem = f"not on {backend}: {error}"
         LOGGER.warning("%s: %s", reference.path, problem)
         problems.append(problem)
-    raise ModelError(f"{reference.path}: {'; '.join(problems)}; set STYLESERVE_PRECISION=auto")
+    raise ModelError(f"{reference.path}: {'; '.join(problems)}; {_INSTEAD}")
 
 
 def _missing(model: Path, backend: Backend) -> str:

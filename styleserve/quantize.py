@@ -58,7 +58,8 @@ def quantize(source: Path) -> tuple[Path, Report]:
     data = read_model_bytes(source)
     model = graph.parse(data, name)
     if (opset := graph.opset_of(model)) < _OLDEST_OPSET:
-        raise ModelError(f"{name} has opset {opset}, 8 bits need {_OLDEST_OPSET}: convert it first")
+        command = f"python -m styleserve.convert {name} CONVERTED.onnx --opset {_OLDEST_OPSET}"
+        raise ModelError(f"{name} has opset {opset}, 8 bits need {_OLDEST_OPSET}: first {command}")
     for number, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{number}"
     model.metadata_props.add(key=_PREPARED[0], value=_PREPARED[1])

@@ -27,6 +27,7 @@ from styleserve.recognise import read_model_bytes
 
 # So many layers, each for one size, stay prepared, at some 50 KiB; OpenVINO's 5000 are no faster.
 KERNELS = 256
+BROKEN = re.compile("INVALID_PROTOBUF|does not have a graph")
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ class Runtime:
                 source, options, providers=wanted, enable_fallback=False
             )
         except Exception as error:
-            read_model_bytes(path)  # refuses a file that plainly is something else
-            broken = "it is damaged or cut short" if "INVALID_PROTOBUF" in str(error) else ""
+            if path == model:
+                read_model_bytes(path)  # refuses a file that plainly is something else
+            broken = "it is damaged or cut short" if BROKEN.search(str(error)) else ""
             why = broken or f"ONNX Runtime cannot load it: {reason(error)}"
             raise ModelError(f"{path}: {why}; {_mend(model, backend)}") from error
         if path != model and not _is_made_of(model, session):
@@ -136,7 +138,7 @@ def _halved(model: Path) -> bytes:
 
 def _is_made_of(model: Path, session: onnxruntime.InferenceSession) -> bool:
     told = session.get_modelmeta().custom_metadata_map.get(metadata.INT8_OF)
-    return bool(told == sha256(model.read_bytes()).hexdigest())
+    return bool(told == sha256(read_model_bytes(model)).hexdigest())
 
 
 def _mend(model: Path, backend: Backend) -> str:

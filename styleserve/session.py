@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from styleserve import memory
 from styleserve.backend import Backend
-from styleserve.errors import InferenceError, ModelError, RequestError
+from styleserve.errors import InferenceError, ModelError, RequestError, unreadable
 from styleserve.replay import record
 from styleserve.runtime import Runtime, reason
 from styleserve.ticket import IS_OVER
@@ -38,11 +38,11 @@ class Session:
         self.path = path
         self.backend = backend
         self._runtime = runtime
+        self._version = self._file_version()
         self.onnx = runtime.open(path, backend)  # another one after a rest
         self._replay = record(self.onnx, path, runtime, backend)
         if self._replay:
             self.onnx = self._replay.session
-        self._version = self._file_version()
         self._smallest: tuple[int, ...] = ()
         self._rest: threading.Timer | None = None
         self._lock = threading.Lock()
@@ -91,7 +91,10 @@ class Session:
             self._runtime.gate.release()
 
     def _file_version(self) -> tuple[int, int]:
-        status = self.backend.file(self.path).stat()
+        try:
+            status = self.backend.file(self.path).stat()
+        except OSError as error:
+            raise ModelError(unreadable(error)) from error
         return status.st_ino, status.st_mtime_ns
 
     def _rest_in(self, pause_s: float) -> None:
@@ -115,7 +118,7 @@ class Session:
                 self.onnx = self._runtime.open(self.path, self.backend)
             with self._turn():
                 self._run(np.zeros(self._smallest, np.float32), is_large=True)
-        except (ModelError, InferenceError, OSError) as error:
+        except (ModelError, InferenceError) as error:
             LOGGER.warning("%s keeps the memory of past pictures: %s", self.path, error)
         memory.give_back()
 

@@ -4,8 +4,10 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -188,6 +190,27 @@ def test_a_cache_of_ones_own_replaces_one_that_is_read_only(
     assert sorted(cache.rglob("*")) == before
     for path in [cache, *before]:
         path.chmod(0o755)
+
+
+def test_ctrl_c_of_make_starts_nothing_again(tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "dvc"
+    fake.parent.mkdir()
+    (tmp_path / "models").touch()
+    fake.write_text("#!/bin/sh\necho called\ntrap 'kill $!; exit 1' INT\nsleep 9 & wait\n")
+    fake.chmod(0o755)
+    make = ["make", f"VENV={tmp_path}", "--old-file", f"{tmp_path}/models", "models"]
+    command = ["env", "--default-signal=INT", *make]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        assert running.stdout
+        told = list(iter(running.stdout.readline, "called\n"))
+        time.sleep(0.2)
+        os.killpg(running.pid, signal.SIGINT)
+        told += running.stdout.readlines()
+
+    assert running.returncode != 0
+    assert "called\n" not in told
 
 
 @pytest.mark.parametrize("folder", [".", "models/zoo"])

@@ -181,7 +181,7 @@ def test_a_file_in_8_bits_is_taken_with_the_model_that_it_was_made_of(tmp_path: 
     assert (answer == 246).all()
 
 
-@pytest.mark.parametrize("change", ["other", "unmarked", "damaged"])
+@pytest.mark.parametrize("change", ["other", "unmarked", "damaged", "empty", "text"])
 def test_another_file_in_8_bits_is_refused_with_what_to_do(tmp_path: Path, change: str) -> None:
     path = int8_of(tmp_path, tiny.invert())
     file, told = path.with_suffix(".int8"), "it was made of another a-9.onnx than this one"
@@ -189,6 +189,9 @@ def test_another_file_in_8_bits_is_refused_with_what_to_do(tmp_path: Path, chang
         tiny.save(tiny.identity(), path)
     elif change == "unmarked":
         tiny.save(tiny.invert(), file)
+    elif change in ("empty", "text"):
+        file.write_text("" if change == "empty" else "to do")
+        told = "it is damaged or cut short"
     else:
         file.write_bytes(file.read_bytes()[:-9])
         told = "it is damaged or cut short"
@@ -197,6 +200,15 @@ def test_another_file_in_8_bits_is_refused_with_what_to_do(tmp_path: Path, chang
     with pytest.raises(ModelError) as caught:
         Runtime.create("cpu").open(path, INT8)
     assert str(caught.value) == f"{file}: {told}; {mend}"
+
+
+@pytest.mark.parametrize("gone", [".onnx", ".int8"])
+def test_a_file_that_has_gone_is_named(tmp_path: Path, gone: str) -> None:
+    path = int8_of(tmp_path, tiny.invert())
+    path.with_suffix(gone).unlink()
+
+    with pytest.raises(ModelError, match=rf"a-9\{gone}"):
+        Runtime.create("cpu").open(path, INT8)
 
 
 def int8_of(folder: Path, model: ModelProto) -> Path:

@@ -11,7 +11,7 @@ import pytest
 
 from styleserve import session
 from styleserve.backend import REFERENCE, Backend
-from styleserve.errors import RequestError
+from styleserve.errors import ModelError, RequestError
 from styleserve.model import StyleModel
 from styleserve.network import Network
 from styleserve.runtime import Runtime
@@ -116,6 +116,12 @@ def test_a_file_that_has_changed_since_is_not_loaded(
     assert runtime.opened == []
     assert (model(noise(40, 50), 0) == noise(40, 50)).all()
     assert "keeps the memory" in caplog.text
+
+
+@pytest.mark.parametrize("backend", [REFERENCE, Backend(("openvino", "cpu"), "int8")])
+def test_a_file_that_is_gone_before_it_is_loaded_is_named(tmp_path: Path, backend: Backend) -> None:
+    with pytest.raises(ModelError, match=r"a-9\.\w+ cannot be read: No such file"):
+        Session(tmp_path / "a-9.onnx", spying(), backend)
 
 
 @pytest.mark.parametrize("held_up", [True, False])
