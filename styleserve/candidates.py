@@ -70,7 +70,7 @@ class Candidates:
         names = [node.name for node in (*nodes, *pads)]
         try:
             return self._quantized(names, _OPTIONS | {"TensorQuantOverrides": limits})
-        except Exception as error:  # a full disk ends its native code silently, so later, anyhow
+        except Exception as error:  # on a full disk, one of many that reading a cut file raises
             raise ModelError(
                 f"{self._name} cannot be tried in 8 bits ({type(error).__name__}: {error}): if "
                 f"{gettempdir()} is full, make room there or set TMPDIR"

@@ -16,7 +16,6 @@ Model = TypeVar("Model")
 
 LOGGER = logging.getLogger(__name__)
 
-_INSTEAD = "else set STYLESERVE_PRECISION=auto, or take this model away"
 LEAST_DB = 45.0  # what an eye can tell apart begins some 10 dB below
 
 
@@ -48,7 +47,10 @@ def choose(make: Callable[[Network], Model], reference: Network, runtime: Runtim
             problem = f"not on {backend}: {error}"
         LOGGER.warning("%s: %s", reference.path, problem)
         problems.append(problem)
-    raise ModelError(f"{reference.path}: {'; '.join(problems)}; {_INSTEAD}")
+    raise ModelError(
+        f"{reference.path}: {'; '.join(problems)}; else set STYLESERVE_PRECISION=auto, or take "
+        "this model away"
+    )
 
 
 def _missing(model: Path, backend: Backend) -> str:

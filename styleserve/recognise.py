@@ -26,14 +26,19 @@ def read_model_bytes(path: Path) -> bytes:
     Raises ModelError where it cannot be read or plainly is something else; what passes can
     still be cut short or broken.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as err:
-        raise ModelError(unreadable(err)) from err
+    data = read_bytes(path)
     for offset, mark, what, remedy in (*_text_signatures(data), *_SIGNATURES):
         if data[offset:].startswith(mark):
             raise ModelError(f"{path} is {what}, not an ONNX model: {remedy}")
     return data
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file whole. Raises ModelError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise ModelError(unreadable(err)) from err
 
 
 def _text_signatures(data: bytes) -> list[tuple[int, bytes, str, str]]:

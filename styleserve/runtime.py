@@ -23,11 +23,11 @@ from styleserve.backend import (
     has,
 )
 from styleserve.errors import ModelError
-from styleserve.recognise import read_model_bytes
+from styleserve.recognise import read_bytes, read_model_bytes
 
 # So many layers, each for one size, stay prepared, at some 50 KiB; OpenVINO's 5000 are no faster.
 KERNELS = 256
-BROKEN = re.compile("INVALID_PROTOBUF|does not have a graph")
+_BROKEN = re.compile("INVALID_PROTOBUF|does not have a graph")
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Runtime:
                 source, options, providers=wanted, enable_fallback=False
             )
         except Exception as error:
-            if path == model:
-                read_model_bytes(path)  # refuses a file that plainly is something else
-            broken = "it is damaged or cut short" if BROKEN.search(str(error)) else ""
+            # Both refuse one that cannot be read, a model also one that plainly is something else.
+            read_model_bytes(path) if path == model else read_bytes(path)
+            broken = "it is damaged or cut short" if _BROKEN.search(str(error)) else ""
             why = broken or f"ONNX Runtime cannot load it: {reason(error)}"
             raise ModelError(f"{path}: {why}; {_mend(model, backend)}") from error
         if path != model and not _is_made_of(model, session):
@@ -138,7 +138,7 @@ def _halved(model: Path) -> bytes:
 
 def _is_made_of(model: Path, session: onnxruntime.InferenceSession) -> bool:
     told = session.get_modelmeta().custom_metadata_map.get(metadata.INT8_OF)
-    return bool(told == sha256(read_model_bytes(model)).hexdigest())
+    return bool(told == sha256(read_bytes(model)).hexdigest())
 
 
 def _mend(model: Path, backend: Backend) -> str:

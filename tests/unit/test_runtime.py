@@ -189,17 +189,24 @@ def test_another_file_in_8_bits_is_refused_with_what_to_do(tmp_path: Path, chang
         tiny.save(tiny.identity(), path)
     elif change == "unmarked":
         tiny.save(tiny.invert(), file)
-    elif change in ("empty", "text"):
-        file.write_text("" if change == "empty" else "to do")
-        told = "it is damaged or cut short"
     else:
-        file.write_bytes(file.read_bytes()[:-9])
+        cut = file.read_bytes()[:-9]
+        file.write_bytes({"damaged": cut, "empty": b"", "text": b"to do"}[change])
         told = "it is damaged or cut short"
 
     mend = f"remove it, or write it again with python -m styleserve.quantize {path}"
     with pytest.raises(ModelError) as caught:
         Runtime.create("cpu").open(path, INT8)
     assert str(caught.value) == f"{file}: {told}; {mend}"
+
+
+def test_a_file_in_8_bits_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = int8_of(tmp_path, tiny.invert())
+    path.with_suffix(".int8").unlink()
+    path.with_suffix(".int8").mkdir()
+
+    with pytest.raises(ModelError, match=r"a-9\.int8 cannot be read: Is a directory"):
+        Runtime.create("cpu").open(path, INT8)
 
 
 @pytest.mark.parametrize("gone", [".onnx", ".int8"])
